@@ -86,6 +86,26 @@ def compare(blocks: list[Block], endpoint) -> Comparison:
                         [endpoint(block.baseline) for block in blocks])
 
 
+def beside_published(question: Question, blocks: list[Block]) -> Comparison:
+  """Returns our paired difference less the published one, after the last round.
+
+  The published one is of two unpaired groups of runs, so its error is that of
+  both means. Welch's test, with Satterthwaite's degrees of freedom. There are
+  no pairs.
+  """
+  d = compare(blocks, last)
+  theirs = [arm.published[-1] for arm in (question.new, question.baseline)]
+  parts = [(d.std**2 / len(blocks), len(blocks)),
+           *((x.std**2 / x.n, x.n) for x in theirs)]
+  variance = sum(part for part, _ in parts)
+  freedom = variance**2 / sum(part**2 / (n - 1) for part, n in parts)
+  mean, error = d.mean - theirs[0].mean + theirs[1].mean, math.sqrt(variance)
+  half = scipy_stats.t.ppf(1 - paired.LEVEL / 2, freedom) * error
+  return Comparison(
+      mean=mean, low=mean - half, high=mean + half,
+      p_value=2 * float(scipy_stats.t.sf(abs(mean) / error, freedom)))
+
+
 def adjusted(blocks: dict[str, list[Block]]) -> dict[str, float]:
   """Returns Holm's p-values of the primary questions that have enough pairs."""
   names = [q.name for q in questions.QUESTIONS
@@ -127,10 +147,10 @@ def needed(question: Question, comparison: Comparison) -> str:
       or not verdict(question, comparison).startswith('open')):
     return ''
   for_sign = pairs_for_sign(comparison.mean, comparison.std)
-  return ('By their spread, which so few pairs give only roughly, the sign of '
-          f'{comparison.mean:+.1f} shows after about {for_sign:,} pairs (80% '
-          'power), and an interval of ±1 point needs about '
-          f'{pairs_needed(comparison.std):,}.')
+  return ('By their spread, which so few pairs give only roughly, an interval '
+          f'of ±1 point needs about {pairs_needed(comparison.std):,} pairs; if '
+          f'the true difference were {comparison.mean:+.1f}, its sign would '
+          f'show after about {for_sign:,} (80% power).')
 
 
 def pairs_needed(std: float, half_width: float = paired.MARGIN) -> float:

@@ -93,17 +93,19 @@ def sentence(blocks: Sequence[Block]) -> str:
             'pairs.')
   d = d[:found.look.pairs]
   low, high = paired.interval(d, found.look.level)
+  # The same look without pair 0, which was known before it was planned.
+  rest = np.array([x for block, x in zip(blocks, d) if block.seed])
+  rest_low, rest_high = paired.interval(rest, found.look.level)
   interval = (f'{d.mean():+.1f} points over {len(d)} pairs '
               f'({_percent(found.look.level)} interval '
-              f'{stats.interval_text(low, high)}, look {found.number})')
+              f'{stats.interval_text(low, high)}, look {found.number}; without '
+              f'pair 0 {rest.mean():+.1f}, '
+              f'{stats.interval_text(rest_low, rest_high)})')
   later = f' Interim: {size}.' if found.is_interim else ''
   if found.verdict == 'open':
     final = ', final' if found.number == len(LOOKS) else ''
     return f'open{final}: {interval}.{later}'
-  # The same look without pair 0, which was known before it was planned.
-  rest = [x for block, x in zip(blocks, d) if block.seed]
-  low, high = paired.interval(rest, found.look.level)
-  holds = low > 0 if found.verdict == 'ahead' else high < 0
+  holds = rest_low > 0 if found.verdict == 'ahead' else rest_high < 0
   only = '' if holds else ' This holds only with pair 0.'
   return f'MOON is {found.verdict}, {interval}.{only}{later}'
 

@@ -67,6 +67,9 @@ def _commits(directory):
 def summary() -> str:
   """Returns a table of accuracies, and the verdicts on MOON."""
   blocks = _read()
+  holm = adjusted(blocks)
+  adjusted_p = lambda q: (
+      f" Holm's p: {stats.p_text(holm[q.name])}." if q.name in holm else '')
   primary = [q for q in questions.QUESTIONS if q.is_primary]
   rows = [['clients, rounds of 10 epochs', 'method',
            'test accuracy after the last round (%)',
@@ -80,7 +83,7 @@ def summary() -> str:
                 f'{source.mean:.1f} ± {source.std:.1f} ({source.source})'
                 for source in arm.published)])
   return '\n'.join([markdown(rows), '', *(
-      f'- {q.title}: {headline(q, found)}{_so_far(q, found)}'
+      f'- {q.title}: {headline(q, found)}{_so_far(q, found)}{adjusted_p(q)}'
       for q in questions.QUESTIONS
       if q in (*primary, questions.SPLIT) and (found := blocks[q.name]))])
 
@@ -174,7 +177,8 @@ def row(directory: pathlib.Path) -> str:
       'P-values are of the difference from FedAvg, adjusted for the '
       f'{len(questions.ROW)} methods of part 4; with {MIN_PAIRS} pairs only '
       'large effects reach 0.05. The paper compares MOON without its head '
-      'with FedAvg without it (66.7); here FedAvg has it.',
+      'with FedAvg without it (66.7); here FedAvg has it, so that its interval '
+      'and p-value are of two different networks.',
       markdown(rows)))
 
 
@@ -199,33 +203,39 @@ def row_table(directory: pathlib.Path) -> list[list[Any]]:
 
   def cells(question, side):
     arm, curves = sides(question, blocks[question])[side]
-    published = ''.join(
-        f'{source.mean:.1f}' + f' ± {source.std:.1f}' * (source.std > 0)
-        for source in arm.published[:1])
+    published, above = '', ''
+    for source in arm.published[:1]:
+      published = f'{source.mean:.1f}' + f' ± {source.std:.1f}' * (
+          source.std > 0)
+      above = f'{np.mean([*map(last, curves)]) - source.mean:+.1f}'
     at_end, of_last = _endpoints(curves)
     diverged = sum(bool(b.diverged[side]) for b in blocks[question])
-    return [arm.title, published, at_end,
+    return [arm.title, published, above, at_end,
             of_last if len(curves[0]) > 1 else '',
             f'{len(curves)}' + f' ({diverged} diverged)' * bool(diverged)]
 
-  rows = [['method', 'published (%)', 'last round (%)',
+  rows = [['method', 'published (%)', 'ours - published', 'last round (%)',
            f'mean of last {LAST} (%)', 'runs',
            'difference from FedAvg of the same seed, points',
            '95% interval, unadjusted', 'p, Holm',
-           'difference from MOON of the same seed, points']]
+           'difference from MOON of the same seed, points (95% interval, '
+           'unadjusted)']]
   for question, found in blocks.items():
     if len(rows) == 1:
       rows.append([*cells(question, 0), *[''] * 4])
     c = compared[question]
-    beside = [last(block.new) - moon[block.seed] for block in found
-              if block.seed in moon]
+    common = [block for block in found if block.seed in moon]
+    beside = paired.shown(paired.compare(
+        [last(block.new) for block in common],
+        [moon[block.seed] for block in common]))
+    interval = stats.interval_text(beside.low, beside.high, 2)
     rows.append([
         *cells(question, 1), f'{c.mean:+.2f}',
         *((stats.interval_text(c.low, c.high, 2),
            stats.p_text(holm.get(question)))
           if is_tested(question) else ('', '')),
-        '' if question is questions.SPLIT or not beside else
-        stats.mean_and_std(beside, 2, sign='+')])
+        '' if question is questions.SPLIT or not common else
+        f'{beside.mean:+.2f}' + f' ({interval})' * bool(interval)])
   return rows
 
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import stats as scipy_stats
 
 from docs_pages import ROOT
 from experiments.full import analysis, looks, questions, report
@@ -67,6 +68,27 @@ def test_verdicts(tmp_path, differences, text):
   assert text in analysis.verdict(questions.MAIN, found)
 
 
+def test_a_published_difference_has_the_error_of_both_means(tmp_path):
+  """Of one published group it is Welch's test; of two it is less sure."""
+  def of(old_std, new_std):
+    baseline, new = (arm._replace(published=(
+        arm.published[0]._replace(std=std),)) for arm, std in (
+            (questions.MAIN.baseline, old_std), (questions.MAIN.new, new_std)))
+    return questions.MAIN._replace(baseline=baseline, new=new)
+
+  d = [1.5, 2., 2.2, 1.1]
+  blocks = write_blocks(tmp_path, questions.MAIN, d)
+  expected = paired.welch(d, 69.1 - 66.3, .4, 3)
+  for question in (of(0., .4), of(.4, 0.)):
+    found = analysis.beside_published(question, blocks)
+    assert found[1] == pytest.approx(expected.mean)
+    assert found[3:6] == pytest.approx(expected[3:6])
+  both = analysis.beside_published(of(.4, .4), blocks)
+  error = math.sqrt(np.var(d, ddof=1) / 4 + 2 * .4**2 / 3)
+  assert abs(both.mean) / error == pytest.approx(
+      scipy_stats.t.isf(both.p_value / 2, 6.891), rel=1e-3)
+
+
 def test_secondary_questions_have_neither_verdict_nor_test(tmp_path):
   blocks = write_blocks(tmp_path, questions.SMALL_MU, [2.5, 3., 2.8])
   text = report.section(questions.SMALL_MU, blocks, None)
@@ -79,8 +101,8 @@ def test_an_open_verdict_names_the_number_of_pairs_needed(tmp_path):
   found = analysis.compare(
       write_blocks(tmp_path, questions.MAIN, [3., -3., 2.]), analysis.last)
   pairs = analysis.pairs_needed(np.std([3., -3., 2.], ddof=1))
-  assert analysis.needed(questions.MAIN, found).endswith(
-      f'an interval of ±1 point needs about {pairs}.')
+  assert f'an interval of ±1 point needs about {pairs} pairs' in (
+      analysis.needed(questions.MAIN, found))
 
 
 def test_incomplete_blocks_are_ignored_and_divergence_is_chance(tmp_path):
@@ -125,18 +147,18 @@ def test_the_row_compares_each_method_with_fedavg_of_its_seed(tmp_path):
   rows = {cells[1]: cells[2:-1] for line in report.row(tmp_path).splitlines()
           if line.startswith('| ') for cells in [
               [cell.strip() for cell in line.split('|')]]}
-  assert rows['FedAvg'][0] == '66.3 ± 0.5' and rows['FedAvg'][3] == '3'
+  assert rows['FedAvg'][0] == '66.3 ± 0.5' and rows['FedAvg'][4] == '3'
   p = analysis.compare(
       analysis.read_blocks(tmp_path, fedprox), analysis.last).p_value
   assert .001 < p < .01
   assert rows[fedprox.new.title][0] == '66.9 ± 0.2'
   assert rows[fedprox.new.title][-4:] == [  # five methods in the family
-      '+2.13', '+1.75 to +2.51', f'{5 * p:.3f}', '+0.43 ± 0.06']
+      '+2.13', '+1.75 to +2.51', f'{5 * p:.3f}', '+0.43 (+0.29 to +0.58)']
   assert rows[scaffold.new.title][-4:] == [  # two pairs
-      '+1.50', '', '', '-0.10 ± 0.57']
+      '+1.50', '', '', '-0.10']
   assert rows[questions.OTHER_MU[0].new.title][-2] == ''  # no test planned
   assert rows[solo.new.title] == [
-      '46.3', '46.00', '', '1', '-20.00', '', '', '-21.50']
+      '46.3', '-0.3', '46.00', '', '1', '-20.00', '', '', '-21.50']
 
 
 def test_the_row_has_only_its_seeds_and_names_divergence(tmp_path):
@@ -146,8 +168,8 @@ def test_the_row_has_only_its_seeds_and_names_divergence(tmp_path):
   fedprox = questions.ROW[0]
   write_run(tmp_path, fedprox.new.workdir(0), curve(.5, 3), diverged=True)
   _, fedavg, moon, row = report.row_table(tmp_path)
-  assert fedavg[4] == moon[4] == '3' and moon[5] == '+2.00'
-  assert row[2] == '10.00' and row[4] == '1 (1 diverged)'
+  assert fedavg[5] == moon[5] == '3' and moon[6] == '+2.00'
+  assert row[3] == '10.00' and row[5] == '1 (1 diverged)'
 
 
 def test_a_look_takes_the_first_seeds(tmp_path):
