@@ -36,17 +36,17 @@ import timeit
 from benchmarks import common, sides
 
 _CIFAR10_SIZE = 50_000  # training examples
-_CASES = {  # algorithm, whether images are augmented
-    'fedavg': ('fedavg', False),
-    'moon': ('moon', False),
-    'fedavg, augmented': ('fedavg', True),
-    'moon, augmented': ('moon', True),
+_METHODS = 'fedavg', 'moon'
+_CASES = {  # part -> case -> fields of its configuration
+    'recipe': {f'{method}{suffix}': {
+        'algorithm': method, 'num_clients': 10, 'augment': bool(suffix)}
+               for suffix in ('', ', augmented') for method in _METHODS},
+    'resnets': {f'{model}, {method}': {
+        'algorithm': method, 'num_clients': 2, 'augment': False, 'model': model}
+                for model in ('resnet18', 'resnet50') for method in _METHODS},
 }
-_RESNETS = {f'{model}, {algorithm}': (algorithm, model)
-            for model in ('resnet18', 'resnet50')
-            for algorithm in ('fedavg', 'moon')}
 _SIDES = {'ours': sides.ours, 'theirs': sides.theirs,
-          'processes': sides.processes}
+          'processes': functools.partial(sides.theirs, is_parallel=True)}
 # Layers of the paper's network, in multiply-adds.
 _CONVS = (28 * 28 * 6 * 75, 10 * 10 * 16 * 150)
 _DENSE = (400 * 120, 120 * 84, 84 * 84, 84 * 256)
@@ -70,7 +70,8 @@ def main() -> None:
       default='all', help='what to measure')
   add('--repeats', type=int, default=5,
       help='timed rounds after the two warm-up rounds (default: 5)')
-  add('--case', choices=[*_CASES, *_RESNETS], action='append',
+  add('--case', action='append',
+      choices=[*_CASES['recipe'], *_CASES['resnets']],
       help='case of recipe or resnets; may be repeated (default: all)')
   add('--side', choices=_SIDES, action='append', help='moon_jax (ours), '
       'PyTorch with one thread per core (theirs), or PyTorch with one process '
@@ -85,14 +86,11 @@ def main() -> None:
       help='algorithm of the scaling part')
   args = parser.parse_args()
   if args.data_dir:
-    args.data_dir = str(pathlib.Path(args.data_dir).expanduser().resolve())
     args.num_examples = _CIFAR10_SIZE
-  if args.part in ('recipe', 'all'):
-    results = run_recipe(args)
-    common.write(args.out, 'recipe', results, recipe_markdown(results))
-  if args.part in ('resnets', 'all'):
-    results = run_resnets(args)
-    common.write(args.out, 'resnets', results, recipe_markdown(results))
+  for part in _CASES:
+    if args.part in (part, 'all'):
+      results = run_cases(args, part)
+      common.write(args.out, part, results, recipe_markdown(results))
   if args.part in ('scaling', 'all'):
     results = run_scaling(args)
     tables = results['tables']
@@ -104,12 +102,12 @@ def main() -> None:
       sys.exit('a round after the first one compiled; see scaling.json')
 
 
-def _task(args: argparse.Namespace, algorithm: str, **config) -> sides.Task:
+def _task(args: argparse.Namespace, **config) -> sides.Task:
   """Returns a task; fields of `Config` default to the paper's values."""
   return {
       'num_examples': args.num_examples, 'device': args.device,
       'repeats': args.repeats, 'config': {
-          'algorithm': algorithm, 'partition_seed': 0, 'local_epochs': 1,
+          'partition_seed': 0, 'local_epochs': 1,
           'num_rounds': sides.WARM_UP + args.repeats, 'checkpoint_every': 0,
           'data_dir': args.data_dir, **config}}
 
@@ -117,67 +115,39 @@ def _task(args: argparse.Namespace, algorithm: str, **config) -> sides.Task:
 # Recipe.
 
 
-def run_recipe(args: argparse.Namespace) -> dict:
-  """Measures the cases and returns their results and the environment."""
-  names = _names(args)
-  results = _described(args, sides.agreement)
-  if 'ours' in names:
+def run_cases(args: argparse.Namespace, part: str) -> dict:
+  """Measures the cases of a part; returns results and the environment."""
+  names = [name for name in _SIDES if name in (args.side or _SIDES)]
+  is_recipe = part == 'recipe'
+  results = common.describe('bench') | {'cases': {}}
+  if 'ours' in names and len(names) > 1:
+    results['differences'] = common.run(sides.agreement, args.device, part)
+    print(f'both sides agree: {results["differences"]}', flush=True)
+  if 'ours' in names and is_recipe:
     results['rates'] = common.run(measure_products)
-  for name in _chosen(args, _CASES):
-    algorithm, augment = _CASES[name]
-    task = _task(args, algorithm, num_clients=10, augment=augment)
-    case = _measured(name, args, task | {'cohort_size': args.num_clients_timed})
+  for name, fields in _CASES[part].items():
+    if args.case and name not in args.case:
+      continue
+    case = pair(_task(args, **fields) | (
+        {'cohort_size': args.num_clients_timed} if is_recipe else
+        {'cohort_size': 2, 'client_size': 128}), names)
+    print(f'{name}: ' + ', '.join(
+        f'{side} {case[side]["examples_per_second"]:,.1f} examples/s'
+        for side in names), flush=True)
     if 'rates' in results:
-      case |= limit(algorithm, case, results['rates'])
+      case |= limit(fields['algorithm'], case, results['rates'])
     results['cases'][name] = case
   return results
 
 
-def run_resnets(args: argparse.Namespace) -> dict:
-  """Measures residual networks; is `run_recipe` without limits."""
-  results = _described(args, sides.agreement_of_resnets)
-  for name in _chosen(args, _RESNETS):
-    algorithm, model = _RESNETS[name]
-    task = _task(args, algorithm, num_clients=2, augment=False, model=model)
-    results['cases'][name] = _measured(
-        name, args, task | {'cohort_size': 2, 'client_size': 128})
-  return results
-
-
-def _names(args):
-  return [name for name in _SIDES if name in (args.side or _SIDES)]
-
-
-def _chosen(args, cases):
-  return [name for name in cases if name in (args.case or cases)]
-
-
-def _described(args, agreement):
-  """Returns the environment and, of two sides, how far they agree."""
-  results = common.describe('bench') | {'cases': {}}
-  if 'ours' in _names(args) and len(_names(args)) > 1:
-    results['differences'] = common.run(agreement, args.device)
-    print(f'both sides agree: {results["differences"]}', flush=True)
-  return results
-
-
-def _measured(name, args, task):
-  """Measures a case, and prints its rates."""
-  case = pair(task, args.repeats, _names(args))
-  print(f'{name}: ' + ', '.join(
-      f'{side} {case[side]["examples_per_second"]:,.1f} examples/s'
-      for side in _names(args)), flush=True)
-  return case
-
-
-def pair(task: sides.Task, repeats: int, names: Sequence[str]) -> dict:
+def pair(task: sides.Task, names: Sequence[str]) -> dict:
   """Measures a task; the sides take turns."""
   children, case = {}, {}
   try:
     for side in names:
       children[side] = common.Child(_SIDES[side], task)
       case[side] = children[side].ready | {'repeats': []}
-    for _ in range(repeats):
+    for _ in range(task['repeats']):
       for side, child in children.items():
         case[side]['repeats'].append(child.ask())
   finally:
@@ -215,19 +185,13 @@ def compare(case: dict[str, dict]) -> dict:
 
 
 def limit(algorithm: str, case: dict, rates: dict[str, float]) -> dict:
-  """Returns a case's limits, and the fractions of them that it reached.
+  """Returns a case's fractions of the examples/s that arithmetic alone allows.
 
-  A limit is the examples/s that arithmetic alone allows at the rate of a matrix
-  product.
+  Arithmetic at the rates of matrix products.
   """
-  flops = flops_per_example(algorithm)
-  limits = {shape: rates[f'{shape}_flops_per_second'] / flops
-            for shape in _PRODUCTS}
-  rate = case['ours']['examples_per_second']
-  return {'limit': {'flops_per_example': flops} | {
-      f'examples_per_second_of_{shape}': most
-      for shape, most in limits.items()}} | {
-          f'fraction_of_{shape}': rate / most for shape, most in limits.items()}
+  flops = flops_per_example(algorithm) * case['ours']['examples_per_second']
+  return {f'fraction_of_{shape}': flops / rates[f'{shape}_flops_per_second']
+          for shape in _PRODUCTS}
 
 
 def flops_per_example(algorithm: str) -> int:
@@ -313,8 +277,8 @@ def run_scaling(args: argparse.Namespace) -> dict:
 def _point(args, num_clients, cohort_size, batch_size, client_size=None):
   """Measures one number of clients in a separate process."""
   result = common.run(sides.scaling, _task(
-      args, args.algorithm, num_clients=num_clients, batch_size=batch_size,
-      partition='iid') | {
+      args, algorithm=args.algorithm, num_clients=num_clients,
+      batch_size=batch_size, partition='iid') | {
           'cohort_size': cohort_size, 'client_size': client_size})
   result |= {
       'num_clients': num_clients, 'cohort_size': cohort_size,

@@ -7,7 +7,7 @@ The parts run one after another, the most informative first, each in a process
 of its own. When a part ends, its result is a line of DIR/results.jsonl: a part
 that fails or hangs leaves the others as they are, and the same command runs the
 parts that have no result yet. No part starts later than --seconds after the
-command. DIR/README.md has the tables. The exit status is 1 if a part failed.
+command. The exit status is 1 if a part failed.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,6 @@ import dataclasses
 import itertools
 import json
 import os
-import pathlib
 import re
 import statistics
 import subprocess
@@ -121,12 +120,12 @@ def _precision(task):
 def _pytorch(task):
   """Rounds of both sides alternate; first, both must compute the same."""
   agreement = common.run(sides.agreement, task['device'])
-  return bench.pair(task, task['repeats'], ['ours', 'theirs']) | {
+  return bench.pair(task, ['ours', 'theirs']) | {
       'differences': agreement}
 
 
 def _speed(task):
-  return bench.pair(task, task['repeats'], ['ours'])
+  return bench.pair(task, ['ours'])
 
 
 def _sweep(task):
@@ -166,52 +165,6 @@ _KINDS: dict[str, Callable[[Task], Task]] = {
     'memory': sides.scaling, 'clients': sides.scaling}
 
 
-def run_part(task: Task) -> Task:
-  """Runs a task in a process of its own, and returns its result.
-
-  Raises:
-    RuntimeError: if it fails, or takes longer than its limit.
-  """
-  return common.run(_KINDS[task['kind']], task, limit=task['limit'])
-
-
-def markdown(lines: list[dict]) -> str:
-  """Returns a page with a table for each kind of part."""
-  results = {line['part']: line for line in lines}
-  device = results.pop('device')['result']
-  versions = ', '.join(
-      f'{name} {version}' for name, version in device['versions'].items())
-  page = ['# Measurements on a GPU', '',
-          f'{device["num_devices"]} x {device["device"]}, {versions}.']
-  for kind in _KINDS:
-    rows = [
-        (name.partition(': ')[2],
-         figures(line.get('result', {'error': line.get('error')})))
-        for name, line in results.items() if name.startswith(f'{kind}: ')]
-    headings = dict.fromkeys(name for _, row in rows for name in row)
-    if rows:
-      page += ['', f'## {kind}', '', common.table(
-          {'part': lambda row: row[0]} | {
-              name: lambda row, name=name: row[1].get(name, '')
-              for name in headings}, rows)]
-  return '\n'.join(page) + '\n'
-
-
-def figures(result: Task, prefix: str = '') -> dict[str, str]:
-  """Returns the numbers and the error of a result, and of those within it."""
-  found = {}
-  for name, value in result.items():
-    if isinstance(value, dict):
-      found |= figures(value, f'{prefix}{name}.')
-    elif isinstance(value, int | float):
-      form = '{:.4g}' if value < 1000 else '{:,.0f}'
-      found[prefix + name] = form.format(value)
-    elif name in ('error', 'failures') and value:
-      found[prefix + name] = (
-          value if name == 'error' else ', '.join(value))
-  return found
-
-
 def main() -> None:
   parser = common.parser(__doc__)
   parser.add_argument('--data_dir', default='', help='directory that contains '
@@ -233,11 +186,9 @@ def main() -> None:
   os.environ |= {  # of the parts
       'JAX_PLATFORMS': 'cpu' if args.device == 'cpu' else 'cuda,cpu',
       'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'}
-  data_dir = args.data_dir and str(
-      pathlib.Path(args.data_dir).expanduser().absolute())
   tasks = {'device': {'kind': 'device', 'limit': 60}} | {
       name: task for name, task in parts(
-          data_dir, args.device, args.tiny).items()
+          args.data_dir, args.device, args.tiny).items()
       if re.search(args.match, name)}
   done = {line['part'] for line in lines if 'result' in line}
   for name, task in tasks.items():
@@ -246,14 +197,14 @@ def main() -> None:
     line = {'part': name, 'commit': _commit(), 'tiny': args.tiny,
             'xla_flags': os.environ.get('XLA_FLAGS', '')}
     try:
-      line['result'] = run_part(task)
+      line['result'] = common.run(
+          _KINDS[task['kind']], task, limit=task['limit'])
     except RuntimeError as error:
       line['error'] = str(error)
     print(json.dumps(line), flush=True)
     lines.append(line)
     with open(path, 'a', encoding='utf-8') as file:
       file.write(json.dumps(line) + '\n')
-  (args.out / 'README.md').write_text(markdown(lines), encoding='utf-8')
   newest = {line['part']: line for line in lines}
   sys.exit(any('error' in line for line in newest.values()))
 

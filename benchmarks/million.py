@@ -49,13 +49,8 @@ def main() -> None:
 
 def measure(case: str, num_clients: int, num_rounds: int) -> dict[str, Any]:
   """Returns the measurements of a case; peak memory is that of this process."""
-  start = time.perf_counter()
-  ends: list[float] = []
-
-  def callback(simulation, line):
-    del simulation, line
-    ends.append(time.perf_counter() - start)
-
+  start, ends = time.perf_counter(), []
+  callback = lambda *_: ends.append(time.perf_counter() - start)
   with tempfile.TemporaryDirectory() as directory:
     run = _moon_cnn if case == 'moon_cnn' else _run
     result = run(case, num_clients, num_rounds, directory, callback)
@@ -79,18 +74,14 @@ def _run(case, num_clients, num_rounds, directory, callback):
       local_epochs=2, batch_size=5, learning_rate=.1, checkpoint_every=10,
       client_state='disk', workdir=directory, **{
           'participation': _PER_ROUND / num_clients, **_CASES[case]})
-  last = {}
-
-  def keep(simulation, line):
-    last.update(simulation=simulation, accuracy=line['test_accuracy'])
-    callback(simulation, line)
-
-  mj.run(config, callbacks=[keep])
+  simulations = []
+  summary = mj.run(config, callbacks=[
+      callback, lambda simulation, _: simulations.append(simulation)])
   bytes_on_disk = sum(file.stat().st_blocks * 512
                       for file in pathlib.Path(directory).rglob('*')
                       if file.is_file())
-  return {'command': config.command(), 'test_accuracy': last['accuracy'],
-          **_state(last['simulation']),
+  return {'command': config.command(),
+          'test_accuracy': summary['test_accuracy'], **_state(simulations[-1]),
           'workdir_megabytes': bytes_on_disk / 1e6}
 
 

@@ -23,9 +23,16 @@ from moon_jax.distributed import host
 from moon_jax.simulation import build, checks
 
 WARM_UP = 2  # rounds; MOON has previous models from the second round on
-TOLERANCE = 1e-5
-RESNET_TOLERANCES = {  # ResNet-50's gradient amplifies (docs/numerics.md)
-    'resnet18': 1e-5, 'resnet50': 1e-3}
+# Part -> what is compared -> fields of its configuration, rounds, tolerance.
+# Residual networks amplify differences in further steps, and ResNet-50 in its
+# gradient (docs/numerics.md).
+_COMPARED = {
+    'recipe': {name: ({'algorithm': name, 'local_epochs': 4}, 3, 1e-5)
+               for name in ('fedavg', 'moon')},
+    'resnets': {
+        name: ({'algorithm': 'fedavg', 'local_epochs': 1, 'model': name}, 1,
+               tolerance)
+        for name, tolerance in (('resnet18', 1e-5), ('resnet50', 1e-3))}}
 _COMPILE_EVENT = '/jax/core/compile/backend_compile_duration'
 Task = dict[str, Any]
 
@@ -58,27 +65,19 @@ def ours(task: Task) -> Iterator[dict]:
     yield {'num_examples': record.num_examples, 'seconds': record.seconds}
 
 
-def theirs(task: Task) -> Iterator[dict]:
-  """Prepares the plain PyTorch loop; then one round per value."""
-  from benchmarks import torch_loop
+def theirs(task: Task, is_parallel: bool = False) -> Iterator[dict]:
+  """Prepares the plain PyTorch loop; then one round per value.
 
-  return _rounds_of(task, lambda *data: torch_loop.Loop(*data, task['device']))
-
-
-def processes(task: Task) -> Iterator[dict]:
-  """Prepares PyTorch in a process per core; then one round per value."""
-  from benchmarks import torch_loop
-
-  return _rounds_of(task, lambda *data: torch_loop.Processes(
-      *data, host.num_cores()))
-
-
-def _rounds_of(task, make_loop):
+  It is one process, or with `is_parallel` one per core.
+  """
   import torch
 
+  from benchmarks import torch_loop
+
   torch.set_num_threads(host.num_cores())
-  loop = make_loop(*inputs(task))
-  cohort = list(range(task['cohort_size']))
+  data, cohort = inputs(task), list(range(task['cohort_size']))
+  loop = (torch_loop.Processes(*data, host.num_cores()) if is_parallel
+          else torch_loop.Loop(*data, task['device']))
   for _ in range(WARM_UP):
     loop.run_round(cohort)
   yield {'device': task['device'], 'threads': host.num_cores()}
@@ -177,45 +176,26 @@ def noise(num_examples: int, num_classes: int = 10,
 # Whether both sides compute the same.
 
 
-def agreement(device: str) -> dict[str, float]:
-  """Trains simple_cnn on both sides and compares losses and weights.
+def agreement(device: str, part: str = 'recipe') -> dict[str, float]:
+  """Trains on both sides and compares losses and weights.
 
-  Three clients train for three rounds of four steps from the same initial
-  weights. Each batch is the client's whole data set, so shuffling has no
-  effect. MOON has a previous model from the second round on. Both sides run the
-  code that is timed; `device` is PyTorch's.
+  Three clients train from the same initial weights: simple_cnn for three rounds
+  of four steps, so that MOON has a previous model, and residual networks for
+  one step. Each batch is the client's whole data set, so shuffling has no
+  effect. Both sides run the code that is timed; `device` is PyTorch's.
 
   Returns the largest differences of losses and of weights.
 
   Raises:
-    ValueError: if a difference is above `TOLERANCE`.
+    ValueError: if a difference is above its tolerance.
   """
   found = {}
-  for algorithm in ('fedavg', 'moon'):
-    found[f'{algorithm}_losses'], found[f'{algorithm}_weights'] = _differences(
-        Config(algorithm=algorithm, local_epochs=4), 3, device)
-  return _checked(found, TOLERANCE)
-
-
-def agreement_of_resnets(device: str) -> dict[str, float]:
-  """Is `agreement` of residual networks after one step of FedAvg.
-
-  Further steps amplify differences (docs/numerics.md), so that they would tell
-  little; MOON's loss is checked by `agreement`.
-  """
-  found = {}
-  for model, tolerance in RESNET_TOLERANCES.items():
-    losses, weights = _differences(
-        Config(algorithm='fedavg', local_epochs=1, model=model), 1, device)
-    found |= _checked({f'{model}_losses': losses, f'{model}_weights': weights},
-                      tolerance)
-  return found
-
-
-def _checked(found, tolerance):
-  if not all(value <= tolerance for value in found.values()):
-    raise ValueError('moon_jax and PyTorch must differ by at most '
-                     f'{tolerance}, got {found}')
+  for name, (fields, num_rounds, tolerance) in _COMPARED[part].items():
+    losses, weights = _differences(Config(**fields), num_rounds, device)
+    if not (losses <= tolerance and weights <= tolerance):  # or NaN
+      raise ValueError(f'{name}: moon_jax and PyTorch must differ by at most '
+                       f'{tolerance}, got {losses} and {weights}')
+    found |= {f'{name}_losses': losses, f'{name}_weights': weights}
   return found
 
 

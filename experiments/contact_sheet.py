@@ -1,12 +1,9 @@
 """Draws images of each data set next to augmented copies.
 
     python -m experiments.contact_sheet SHEET.png
-    python -m experiments.contact_sheet SHEET.png --datasets=cifar10 \\
-        --data_dir=DIRECTORY
 
-Without --data_dir the sheet shows crops of photographs that scikit-learn ships,
-of the same size as the data set's images. The titles then start with
-"photographs instead of".
+In place of images other than the digits are crops of photographs that
+scikit-learn ships, of the same size.
 """
 
 from collections.abc import Sequence
@@ -14,21 +11,14 @@ import pathlib
 import sys
 from typing import NamedTuple
 
-from absl import app, flags, logging
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from moon_jax.data import augment, sources
-from moon_jax.errors import UserError
 from moon_jax.results import figures
 
-_DATA_DIR = flags.DEFINE_string(
-    'data_dir', '', 'Directory that contains the data sets.')
-_DATASETS = flags.DEFINE_list(
-    'datasets', 'digits,cifar10,cifar100,tiny_imagenet', 'Image data sets, '
-    'comma-separated.')
-
+_DATASETS = 'digits', 'cifar10', 'cifar100', 'tiny_imagenet'
 _NUM_IMAGES = 10  # per data set
 _NUM_DRAWS = 5  # augmented copies of each image
 _GAP = 2  # pixels between images
@@ -45,18 +35,12 @@ class Panel(NamedTuple):
   augmentation: str  # a key of moon_jax.data.augment.AUGMENTATIONS
 
 
-def draw(panels: Sequence[Panel], path: pathlib.Path, seed: int = 0) -> None:
-  """Draws the panels, one below the other, to a PNG file.
-
-  Args:
-    panels: the images of each data set.
-    path: the file to write.
-    seed: seed of the augmentation.
-  """
+def draw(panels: Sequence[Panel], path: pathlib.Path) -> None:
+  """Draws the panels, one below the other, to a PNG file."""
   figure = figures.empty(7, 4.6 * len(panels))
   axes = np.atleast_1d(figure.subplots(len(panels)))
   for ax, panel in zip(axes, panels):
-    sheet = tile(panel, seed)
+    sheet = tile(panel)
     ax.imshow(sheet.squeeze(), cmap='gray', vmin=0, vmax=255,
               interpolation='nearest')
     ax.set_title(panel.title)
@@ -68,18 +52,14 @@ def draw(panels: Sequence[Panel], path: pathlib.Path, seed: int = 0) -> None:
   figure.savefig(path, dpi=80, bbox_inches='tight')
 
 
-def tile(panel: Panel, seed: int) -> np.ndarray:
+def tile(panel: Panel) -> np.ndarray:
   """Returns the stored images in one row, and one row for each draw.
 
-  Args:
-    panel: the images, [B, H, W, C].
-    seed: seed of the augmentation.
-
-  Returns:
-    uint8 [R (H + 2), B (W + 2), C] for R rows, with white gaps of 2 pixels.
+  The result is uint8 [R (H + 2), B (W + 2), C] for R rows, with white gaps of 2
+  pixels.
   """
   augment_fn = augment.AUGMENTATIONS[panel.augmentation]
-  keys = jax.random.split(jax.random.key(seed), _NUM_DRAWS)
+  keys = jax.random.split(jax.random.key(0), _NUM_DRAWS)
   rows = [panel.images, *(augment_fn(key, jnp.asarray(panel.images))
                           for key in keys)]
   gaps = ((0, _GAP), (0, _GAP), (0, 0))
@@ -88,10 +68,10 @@ def tile(panel: Panel, seed: int) -> np.ndarray:
       pad(image) for image in np.asarray(row)], 1) for row in rows])
 
 
-def panel(name: str, data_dir: str) -> Panel:
-  """Returns a panel of a data set, or of photographs if it is not available."""
-  if data_dir or name == 'digits':
-    dataset = sources.load(name, data_dir)
+def panel(name: str) -> Panel:
+  """Returns a panel of the digits, or of photographs."""
+  if name == 'digits':
+    dataset = sources.load(name)
     title, images = name, dataset.train_inputs[:_NUM_IMAGES]
     augmentation = dataset.augmentation
   else:
@@ -118,18 +98,5 @@ def photographs(size: int) -> np.ndarray:
   return np.round(np.stack(crops[::step][:_NUM_IMAGES])).astype(np.uint8)
 
 
-def main(argv: list[str]) -> None:
-  if len(argv) != 2:
-    raise app.UsageError('Give the path of one PNG file to write.')
-  logging.set_verbosity(logging.WARNING)
-  try:
-    draw(
-        [panel(name, _DATA_DIR.value) for name in _DATASETS.value],
-        pathlib.Path(argv[1]))
-  except (UserError, OSError) as error:
-    print(f'contact_sheet: {error}', file=sys.stderr)
-    sys.exit(2)
-
-
 if __name__ == '__main__':
-  app.run(main)
+  draw([panel(name) for name in _DATASETS], pathlib.Path(sys.argv[1]))

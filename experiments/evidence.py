@@ -3,9 +3,9 @@
 python -m experiments.evidence
 
 Replaces the text between <!-- generated: NAME --> and <!-- end --> (in flag
-files between # generated: NAME and # end) by what the function NAME of `BLOCKS`
-returns, and draws the plots of experiments/full. A test fails if a block is not
-what the kept files give, or if a figure stands outside of a block
+files between # generated: NAME and # end) by what the function NAME, or that of
+`BLOCKS`, returns, and draws the plots of experiments/full. A test fails if a
+block is not what the kept files give, or if a figure stands outside of a block
 (tests/experiments/evidence_test.py).
 """
 
@@ -27,7 +27,6 @@ from experiments.full.analysis import (
   beside_published,
   compare,
   last,
-  mean_of_last,
   pairs_needed,
   read_blocks,
   sides,
@@ -66,7 +65,7 @@ def rewritten(document: pathlib.Path) -> str:
 
   def block(match):
     begin, name, _, end = match.groups()
-    text = BLOCKS[name]()
+    text = (BLOCKS.get(name) or globals()[name])()
     if document.suffix == '.flags':
       text = '\n'.join(f'# {line}' for line in text.split('\n'))
     return f'{begin}{text}\n{end}'
@@ -153,7 +152,7 @@ def _multiples(sides, algorithm):
   mean = lambda side: statistics.fmean(
       peers_report.seconds_per_round(run)
       for run in _kept('peers/peers.json')['runs']
-      if (run['side'], run['algorithm'], peers_report.clients(run)) == (
+      if (run['side'], run['algorithm'], run['clients']) == (
           side, algorithm, peers_report.CLIENTS))
   fastest = lambda side: min(map(mean, (side,) if isinstance(side, str)
                                  else side))
@@ -617,10 +616,6 @@ def cifar10() -> str:
       'their cores).')
 
 
-def _after(curve, number):
-  return float(curve[number - 1])
-
-
 def _size(comparison):
   """Returns a mean difference with its interval, as text."""
   return (f'{comparison.mean:+.1f} points (95% interval '
@@ -658,14 +653,14 @@ def moon_short() -> str:
   others = sorted(full_report.row_table(RESULTS / 'full')[1:],
                   key=lambda row: -float(row[3].split()[0]))
   differences = [f'{last(b.new) - last(b.baseline):+.1f}' for b in main]
-  at_10 = compare(few, mean_of_last)
+  at_10 = compare(few, stats.mean_of_last)
   chance = full_report.full_verdict(
       questions.SORTED[0], _blocks(questions.SORTED[0]))
   return '\n'.join((
       "- **The paper's setting on the paper's split**, after 100 rounds: "
       f'{looks.sentence(split)}\n  {_beside_paper(questions.SPLIT)}',
       "- **By round**, on the paper's split: MOON is behind at first "
-      f'({_after(means, 2):+.1f} points in round 2, {_after(means, 5):+.1f} in '
+      f'({means[1]:+.1f} points in round 2, {means[4]:+.1f} in '
       'round 5).\n  Averaged over a round and the four before it, the '
       f'difference is above 0 from round {_ahead_from(means)} on.',
       f'- **A split per seed**, after 100 rounds (the registered question): '
@@ -704,7 +699,7 @@ def moon_split() -> str:
   """MOON on the paper's split."""
   blocks = _blocks(questions.SPLIT)
   sentence = looks.sentence(blocks)
-  at_10 = compare(blocks, mean_of_last)
+  at_10 = compare(blocks, stats.mean_of_last)
   best = compare(blocks, _best)
   return (f'{sentence[0].upper()}{sentence[1:]} Mean of the last 10 rounds: '
           f'{at_10.mean:+.1f} points; best rounds: {best.mean:+.1f}.\n'
@@ -719,7 +714,7 @@ def moon_by_round() -> str:
     blocks = _blocks(question)
     means, _, _ = looks.by_round(blocks)
     rows.append([f'{title}, n = {len(blocks)}', *(
-        f'{_after(means, r):+.1f}' for r in looks.ROUNDS)])
+        f'{means[r - 1]:+.1f}' for r in looks.ROUNDS)])
   blocks = _blocks(questions.SPLIT)
   ahead = [_ahead_from(looks.by_round(_blocks(q))[0])
            for q in (questions.SPLIT, questions.MAIN)]
@@ -754,7 +749,7 @@ def moon_by_round() -> str:
       f'{few[20:100].mean():+.1f} over rounds 21 to 100,\n  '
       f'{few[100:].mean():+.1f} after them.',
       '- With class-sorted batches and learning rate 0.001 MOON stays behind: '
-      + ', '.join(f'{_after(behind, r):+.1f} in round {r}'
+      + ', '.join(f'{behind[r - 1]:+.1f} in round {r}'
                   for r in (20, 50, 100))
       + f'.\n  Neither method has converged by then: in the last 10 rounds '
       f'FedAvg gains {gains[0]:.1f} points, MOON {gains[1]:.1f}.'))
@@ -788,8 +783,8 @@ def moon_author() -> str:
   for name, curve in curves.items():
     sign = '+' * (' - ' in name)
     rows.append([name, *(f'{x:{sign}.1f}' for x in (
-        *(_after(curve, r) for r in (2, 5, 10, 100)),
-        mean_of_last(np.asarray(curve))))])
+        *(curve[r - 1] for r in (2, 5, 10, 100)),
+        stats.mean_of_last(np.asarray(curve))))])
   return markdown(rows)
 
 
@@ -851,7 +846,7 @@ def moon_few() -> str:
   """5 of 100 clients."""
   blocks = _blocks(questions.FEW)
   found, at_10, best = (
-      compare(blocks, end) for end in (last, mean_of_last, _best))
+      compare(blocks, end) for end in (last, stats.mean_of_last, _best))
   jumps = lambda curves: np.mean([np.std(c[-50:], ddof=1) for c in curves])
   (_, fedavg), (_, moon) = sides(questions.FEW, blocks)
   return '\n'.join((
@@ -898,7 +893,7 @@ def moon_left() -> str:
   return 'Planned and not run: ' + ('; '.join(left) or 'nothing') + '.'
 
 
-BLOCKS: dict[str, Callable[[], str]] = {
+BLOCKS: dict[str, Callable[[], str]] = {  # that are no function's name
     'recipe_short': lambda: _against_loop('bench_cpu/recipe.json'),
     'scaling': lambda: bench.scaling_markdown(
         _kept('bench_cpu/scaling.json')['tables']),
@@ -909,16 +904,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     'kernels': lambda: kernel_counts.table(
         _kept('kernel_counts/kernel_counts.json')).rstrip(),
     'full': full_report.everything,
-    'verdicts': full_report.summary} | {
-        function.__name__: function for function in (
-            gpu, gpu_short, speed, recipe, resnets, scaling_short,
-            cross_device, negatives, robust, compression, time, selection,
-            leakage, million, million_table, sweep, sweep_table, checkpoint,
-            overheads, view, plan, plan_table, lanes, kills, outputs,
-            quickstart, breast_cancer, shakespeare, cross_device_expected,
-            cifar10, moon_short, moon_split, moon_by_round, moon_author,
-            moon_splits, moon_level, moon_few, moon_others, moon_sorted,
-            moon_left)}
+    'verdicts': full_report.summary}
 
 
 def main() -> None:

@@ -21,7 +21,6 @@ has the clones at the commits in `PEERS`.
 """
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import os
@@ -184,14 +183,9 @@ def _measured(name, algorithm, clients, args, scratch):
 
 def _processor_seconds():
   """Returns the processor time of each process but this one, by its number."""
-  found = {}
-  for path in pathlib.Path('/proc').glob('[0-9]*/stat'):
-    with contextlib.suppress(OSError):  # it has ended
-      fields = path.read_text().rpartition(')')[2].split()
-      if path.parent.name != str(os.getpid()):
-        found[path.parent.name] = (int(fields[11]) + int(fields[12])) / (
-            os.sysconf('SC_CLK_TCK'))
-  return found
+  return {process: (int(fields[11]) + int(fields[12]))
+          / os.sysconf('SC_CLK_TCK')
+          for process, fields in memory.stats() if process != os.getpid()}
 
 
 def _peer(name, config, args, inputs):

@@ -32,7 +32,7 @@ def train(task, data):
           name: task[name] for name in (
               'algorithm', 'batch_size', 'learning_rate', 'momentum',
               'weight_decay', 'mu', 'temperature')})
-  workers = task.get('workers', 1)
+  workers = task['workers']
   loop = (torch_loop.Processes(config, dataset, clients, workers)
           if workers > 1 else torch_loop.Loop(config, dataset, clients))
   seconds = []

@@ -36,13 +36,18 @@ class Peak:
       self.num_bytes = max(self.num_bytes, sum(map(_bytes, _descendants())))
 
 
+def stats():
+  """Yields the number of each process, and its fields of /proc/PID/stat."""
+  for path in pathlib.Path('/proc').glob('[0-9]*/stat'):
+    with contextlib.suppress(OSError):  # it has ended
+      yield int(path.parent.name), path.read_text().rpartition(')')[2].split()
+
+
 def _descendants():
   """Returns the numbers of the processes below this one."""
   children = {}
-  for path in pathlib.Path('/proc').glob('[0-9]*/stat'):
-    with contextlib.suppress(OSError):  # it has ended
-      parent = int(path.read_text().rpartition(')')[2].split()[1])
-      children.setdefault(parent, []).append(int(path.parent.name))
+  for process, fields in stats():
+    children.setdefault(int(fields[1]), []).append(process)
   found = [*children.get(os.getpid(), [])]
   for process in found:  # which grows
     found += children.get(process, [])

@@ -5,6 +5,7 @@ import statistics
 from benchmarks import common, sides
 
 CLIENTS = 10  # of the first table
+_mean = statistics.fmean
 
 
 def seconds_per_round(run: dict) -> float:
@@ -12,15 +13,10 @@ def seconds_per_round(run: dict) -> float:
   return statistics.median(run['round_seconds'][sides.WARM_UP:])
 
 
-def clients(run: dict) -> int:
-  """Returns the number of clients, which early results lack."""
-  return run.get('clients', CLIENTS)
-
-
 def markdown(results: dict) -> str:
   """Returns the tables for which there are runs."""
   runs = results['runs']
-  few = [run for run in runs if clients(run) == CLIENTS]
+  few = [run for run in runs if run['clients'] == CLIENTS]
   return '\n\n'.join([*([by_method(few)] if few else []),
                       *([by_clients(runs)] if len(few) < len(runs) else [])])
 
@@ -34,10 +30,7 @@ def by_method(runs: list[dict]) -> str:
 
 def by_clients(runs: list[dict]) -> str:
   return _table([run for run in runs if run['algorithm'] == 'fedavg'],
-                lambda run: f'{clients(run):,} clients')
-
-
-_mean = statistics.fmean
+                lambda run: f'{run["clients"]:,} clients')
 
 
 def _table(runs, group, more=None):
@@ -63,8 +56,6 @@ def _table(runs, group, more=None):
           if name in first else ''),
       'GB': lambda found, name: (
           f'{max(run["peak_bytes"] for run in found) / 1e9:.1f}')}
-  if not all('peak_bytes' in run for run in runs):  # early results
-    del cells['GB']
   columns = {'side': lambda side: side} | {
       f'{name}, {unit}': lambda side, name=name, cell=cell: (
           cell(rows[side][name], name) if name in rows[side] else '')

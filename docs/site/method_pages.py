@@ -28,11 +28,6 @@ KINDS = {
 }
 # Methods of docs/algorithms.md, which has their equations as formulas.
 _WITH_FORMULAS = ('fedavg', 'fedprox', 'moon', 'scaffold', 'fednova', 'solo')
-_SERVER_STEPS = (
-    ('FedAvgM', 'Hsu et al. 2019', 'https://arxiv.org/abs/1909.06335'),
-    ('FedAdam, FedYogi, FedAdagrad', 'Reddi et al. 2021',
-     'https://arxiv.org/abs/2003.00295'),
-    ('DP-FedAvg', 'McMahan et al. 2018', 'https://arxiv.org/abs/1710.06963'))
 
 
 def page() -> str:
@@ -216,17 +211,13 @@ def _anchor(title):
 
 def readme(text: str) -> str:
   """Returns README.md with the lists of the methods."""
-  lines = []
+  lines = ''
   for kind, (_, words) in KINDS.items():
     found = [f'{x.title} ([{x.paper}]({x.link}))' if x.paper else x.title
              for x in registry.METHODS.values() if x.kind == kind]
-    lines.append(f'| [{len(found)} methods](docs/methods.md) that {words} | '
-                 f'{", ".join(found)} |')
-  steps = [f'{title} ([{paper}]({link}))' for title, paper, link
-           in _SERVER_STEPS]
-  lines.append(f'| server steps | {", ".join(steps)} |')
-  return re.sub(r'(?<=\n)\| \[\d+ methods\]\S+ that learn one(.*\n)*?'
-                r'\| server steps .*(?=\n)', lambda _: '\n'.join(lines), text)
+    lines += (f'| [{len(found)} methods](docs/methods.md) that {words} | '
+              f'{", ".join(found)} |\n')
+  return re.sub(r'(\| \[\d+ methods\]\S+ that .*\n)+', lambda _: lines, text)
 
 
 if __name__ == '__main__':

@@ -65,14 +65,9 @@ def uri_of(path: str) -> str:
 
 def links(text: str, path: str) -> list[str]:
   """Returns the paths in the repository to which the file `path` links."""
-  found = []
-
-  def collect(part):
-    found.extend(target for target in _TARGET.findall(part))
-    return part
-
-  outside_code(text, collect)
-  return [_joined(path, target) for target in found if _is_relative(target)]
+  return [_joined(path, target)
+          for target in _TARGET.findall(_CODE.sub(' ', text))
+          if _is_relative(target)]
 
 
 def rewritten(text: str, uri: str) -> str:

@@ -10,12 +10,11 @@ from scipy import stats as scipy_stats
 
 from experiments.full import questions
 from experiments.full.questions import Arm, Question
-from moon_jax.results import paired, read, stats
+from moon_jax.results import paired, read
 from moon_jax.results.paired import Comparison
 
 _CHANCE = 10.  # percent; counts as the accuracy of a diverged run
 _AT_CHANCE = 12.  # percent; a run below it is at chance
-LAST = stats.LAST  # rounds of the secondary endpoint
 _PAPER_SIZE = 2.8  # the paper's difference of MOON and FedAvg, in points
 MIN_PERMUTED = 12  # fewest pairs for the sign-flip test
 MIN_PAIRS = 3  # for a primary question to enter Holm's adjustment
@@ -73,11 +72,6 @@ def _curve(workdir, num_rounds):
 def last(curve_T: np.ndarray) -> float:
   """Returns the primary endpoint: the accuracy after the last round."""
   return float(curve_T[-1])
-
-
-def mean_of_last(curve_T: np.ndarray) -> float:
-  """Returns the secondary endpoint: the mean over the last 10 rounds."""
-  return stats.mean_of_last(curve_T)
 
 
 def compare(blocks: list[Block], endpoint) -> Comparison:

@@ -17,9 +17,7 @@ from experiments.full.analysis import (
   answer,
   Block,
   compare,
-  LAST,
   last,
-  mean_of_last,
   MIN_PAIRS,
   needed,
   read_blocks,
@@ -73,7 +71,7 @@ def summary() -> str:
   primary = [q for q in questions.QUESTIONS if q.is_primary]
   rows = [['clients, rounds of 10 epochs', 'method',
            'test accuracy after the last round (%)',
-           f'mean of last {LAST} rounds (%)', 'runs', 'published (%)']]
+           f'mean of last {stats.LAST} rounds (%)', 'runs', 'published (%)']]
   for question in primary:
     setting = question.title.split(', ', 1)[1].replace(' of 10 epochs', '')
     for arm, curves in sides(question, blocks[question.name]):
@@ -91,7 +89,7 @@ def summary() -> str:
 def _endpoints(curves):
   """Returns means and deviations of both endpoints of an arm, as text."""
   return [stats.mean_and_std([endpoint(curve) for curve in curves], 2)
-          for endpoint in (last, mean_of_last)]
+          for endpoint in (last, stats.mean_of_last)]
 
 
 def draw_all() -> None:
@@ -122,10 +120,10 @@ def full_verdict(question: Question, blocks: list[Block]) -> str:
   sentences = [headline(question, blocks),
                needed(question, compare(blocks, last))]
   if question not in questions.SORTED:
-    at_end = compare(blocks, mean_of_last)
+    at_end = compare(blocks, stats.mean_of_last)
     interval = stats.interval_text(at_end.low, at_end.high)
     sentences.append(
-        f'Mean of the last {LAST} rounds: {at_end.mean:+.1f} points'
+        f'Mean of the last {stats.LAST} rounds: {at_end.mean:+.1f} points'
         + (f' (95% interval {interval})' if interval and not is_split else '')
         + '.')
   if num_diverged := sum(bool(r) for b in blocks for r in b.diverged):
@@ -215,7 +213,7 @@ def row_table(directory: pathlib.Path) -> list[list[Any]]:
             f'{len(curves)}' + f' ({diverged} diverged)' * bool(diverged)]
 
   rows = [['method', 'published (%)', 'ours - published', 'last round (%)',
-           f'mean of last {LAST} (%)', 'runs',
+           f'mean of last {stats.LAST} (%)', 'runs',
            'difference from FedAvg of the same seed, points',
            '95% interval, unadjusted', 'p, Holm',
            'difference from MOON of the same seed, points (95% interval, '
@@ -242,10 +240,10 @@ def row_table(directory: pathlib.Path) -> list[list[Any]]:
 def _pairs(question, blocks):
   """Returns a table with one row per pair, then means and deviations."""
   old, new = question.baseline.title, question.new.title
-  rows = [['block', old, new, 'difference', f'{old}, mean of last {LAST}',
-           f'{new}, mean of last {LAST}', 'difference']]
+  rows = [['block', old, new, 'difference', f'{old}, mean of last {stats.LAST}',
+           f'{new}, mean of last {stats.LAST}', 'difference']]
   columns = []
-  for endpoint in (last, mean_of_last):
+  for endpoint in (last, stats.mean_of_last):
     a, b = (np.array([endpoint(curve) for curve in curves])
             for _, curves in sides(question, blocks))
     columns += [a, b, b - a]
@@ -266,7 +264,7 @@ def _tests(question, blocks, holm_p):
   rows = [['endpoint', 'difference, points', '95% interval', 'p, paired t',
            'p, Holm', 'p, TOST ±1', 'p, sign flip']]
   for name, endpoint in (('last round', last),
-                         (f'mean of last {LAST}', mean_of_last)):
+                         (f'mean of last {stats.LAST}', stats.mean_of_last)):
     c = compare(blocks, endpoint)
     rows.append([name, f'{c.mean:+.2f}',
                  stats.interval_text(c.low, c.high, 2),

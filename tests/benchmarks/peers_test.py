@@ -17,7 +17,8 @@ pytestmark = pytest.mark.bench
 
 def run_of(side, algorithm, seconds):
   return {'side': side, 'algorithm': algorithm, 'accuracy': .25,
-          'round_seconds': [99., 98., *seconds]}
+          'clients': 10, 'peak_bytes': 1e9, 'round_seconds': [
+              99., 98., *seconds]}
 
 
 def test_the_table_compares_means_of_runs_without_warm_up():
@@ -27,14 +28,14 @@ def test_the_table_compares_means_of_runs_without_warm_up():
       run_of('moon_jax', 'moon', [8.]), run_of('moon_jax', 'fedavg', [6.])]})
   rows = [[cell.strip() for cell in line.split('|')[1:-1]]
           for line in text.splitlines()]
-  assert rows[2] == ['moon_jax', '5.50 (5.00 to 6.00)', '1.0',
-                     '7.00 (6.00 to 8.00)', '1.0',
+  assert rows[2] == ['moon_jax', '5.50 (5.00 to 6.00)', '1.0', '1.0',
+                     '7.00 (6.00 to 8.00)', '1.0', '1.0',
                      'fedavg 0.250, moon 0.250']
-  assert rows[3][:5] == ['slow', '11.00', '2.0', '24.00', '3.4']
+  assert rows[3][:6] == ['slow', '11.00', '2.0', '1.0', '24.00', '3.4']
 
 
 def test_another_number_of_clients_makes_a_second_table():
-  few = run_of('moon_jax', 'fedavg', [5.]) | {'peak_bytes': 1e9}
+  few = run_of('moon_jax', 'fedavg', [5.])
   many = run_of('moon_jax', 'fedavg', [2.]) | {
       'peak_bytes': 2e9, 'clients': 1000}
   first, second = report.markdown({'runs': [few, many]}).split('\n\n')
