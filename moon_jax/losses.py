@@ -94,9 +94,8 @@ def model_contrastive_B(z_BF: jax.Array, z_global_BF: jax.Array,
   """
   positive_B = cosine_similarity(z_BF, z_global_BF)
   # For large M a matrix product is ten times as fast as elementwise products.
-  negative_MB = jnp.einsum(
-      'bf,mbf->mb', unit(z_BF), z_previous_MBF,
-      precision=jax.lax.Precision.HIGHEST) / _norm(z_previous_MBF)
+  negative_MB = jnp.einsum('bf,mbf->mb', unit(z_BF), z_previous_MBF,
+                           precision='highest') / _norm(z_previous_MBF)
   exists_M = jnp.arange(z_previous_MBF.shape[0]) < num_previous
   excess_MB = (negative_MB - positive_B[None]) / temperature
   excess_MB = jnp.where(exists_M[:, None], excess_MB, -jnp.inf)
@@ -130,8 +129,7 @@ def relaxed_contrastive_B(
     num_negatives: number of examples k.
   """
   size, unit_BF = len(h_BF), unit(h_BF)
-  s_BB = jnp.matmul(
-      unit_BF, unit_BF.T, precision=jax.lax.Precision.HIGHEST)
+  s_BB = jnp.matmul(unit_BF, unit_BF.T, precision='highest')
   is_same_BB = labels_B[:, None] == labels_B[None]
   is_real_1B = (mask_B > 0)[None]
   is_twin_BB = is_same_BB & is_real_1B & ~jnp.eye(size, dtype=bool)
@@ -162,5 +160,5 @@ def mean_discrepancy(a_BF: jax.Array, b_BF: jax.Array,
   width = jax.lax.stop_gradient(jnp.sum(is_pair_AA * square_AA)) / (
       2 * count * (2 * count - 1)) + _EPSILON
   kernel_AA = sum(jnp.exp(-square_AA / (width * 2.**j)) for j in range(-2, 3))
-  dot = functools.partial(jnp.dot, precision=jax.lax.Precision.HIGHEST)
+  dot = functools.partial(jnp.dot, precision='highest')
   return dot(dot(sign_A, kernel_AA), sign_A) / count**2

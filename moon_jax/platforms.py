@@ -29,16 +29,14 @@ def by_platform(cpu: Callable[..., Any], accelerator: Callable[..., Any],
   return lax.platform_dependent(*operands, cpu=cpu, default=accelerator)
 
 
-@contextlib.contextmanager
-def float32_products() -> Iterator[None]:
+def float32_products() -> contextlib.AbstractContextManager:
   """A context for tracing in which matrix products keep float32 on GPUs.
 
   It is for code of users, such as networks, that names no precision of its own.
   JAX_DEFAULT_MATMUL_PRECISION overrides.
   """
-  usual = jax.config.jax_default_matmul_precision or 'highest'
-  with jax.default_matmul_precision(usual):
-    yield
+  return jax.default_matmul_precision(
+      jax.config.jax_default_matmul_precision or 'highest')
 
 
 def use_compilation_cache() -> None:

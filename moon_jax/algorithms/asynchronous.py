@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import base, mixing
+from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.errors import UserError
 
@@ -45,9 +46,7 @@ def polynomial(exponent: float = 0.5) -> Weight:
   Raises:
     UserError: if the exponent is negative.
   """
-  if not exponent >= 0:
-    raise UserError(f'exponent must be at least 0; got {exponent}. 0.5 is '
-                    'usual')
+  at_least(0, exponent=exponent, usual=0.5)
   return lambda staleness: (1. + staleness) ** -exponent
 
 
@@ -57,10 +56,8 @@ def hinge(slope: float = 10.0, delay: float = 4.0) -> Weight:
   Raises:
     UserError: if an argument is negative.
   """
-  for name, value, usual in ('slope', slope, 10), ('delay', delay, 4):
-    if not value >= 0:
-      raise UserError(f'{name} must be at least 0; got {value}. {usual} is '
-                      'usual')
+  at_least(0, slope=slope, usual=10)
+  at_least(0, delay=delay, usual=4)
   return lambda staleness: 1 / (
       slope * jnp.maximum(staleness - delay, 0.) + 1.)
 
@@ -92,9 +89,7 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
   """
   if form not in FORMS:
     raise UserError(f'form must be one of {", ".join(FORMS)}; got {form!r}')
-  if max_staleness < 0:
-    raise UserError('max_staleness must be at least 0; got '
-                    f'{max_staleness}. 20 is usual')
+  at_least(0, max_staleness=max_staleness, usual=20)
   weight, kept = weight or polynomial(), max_staleness + 1
   inner = base.with_view(algorithm, lambda view: view._replace(
       variables=view.server[1], server=()))

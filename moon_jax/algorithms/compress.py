@@ -23,7 +23,7 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import base, updates
-from moon_jax.algorithms.arguments import at_least, from_0_to_1
+from moon_jax.algorithms.arguments import above, at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.errors import UserError
 
@@ -311,8 +311,7 @@ def _bytes(bits, variables, hparams):
 
 def _checked(fraction):
   from_0_to_1(0.01, fraction=fraction)
-  if fraction == 0:
-    raise UserError('fraction must be above 0; got 0; 0.01 is usual')
+  above(0, fraction=fraction, usual=0.01)
   return {'compress_fraction': fraction}
 
 

@@ -42,13 +42,11 @@ def ditto(lam: float = 1.0) -> Algorithm:
 
 def sent(trained, view):
   """Returns w_i."""
-  del view
   return joint.part(trained, 'sent')
 
 
 def personal(trained, view):
   """Returns v_i."""
-  del view
   return joint.part(trained, 'personal')
 
 

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms import labels, parts
+from moon_jax.algorithms import labels, mixing, parts
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.errors import UserError
 
@@ -52,11 +52,9 @@ def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
   split = parts.body_and_head(head)
   input_of_head = 'features' if 'proj1' in layers else 'projection'
 
-  def outputs(model, variables, batch):
-    return model.apply(variables, batch.inputs, batch.mask, train=False)[0]
-
-  def features(*args):
-    return getattr(outputs(*args), input_of_head)
+  def features(model, variables, batch):
+    outputs, _ = model.apply(variables, batch.inputs, batch.mask, train=False)
+    return getattr(outputs, input_of_head)
 
   def start(view, model, examples):
     classes_K = jnp.arange(len(labels.counts_K(view)))
@@ -80,8 +78,8 @@ def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
         view.client, split({**view.variables, 'params': aligned})[0])
 
   def finish(trained, view, model, examples):
-    nll = lambda params, batch: model.task.loss(
-        outputs(model, {**trained, 'params': params}, batch).logits, batch)
+    nll = lambda params, batch: mixing.loss_of(
+        model, {**trained, 'params': params}, batch)
     fisher = examples.epoch(lambda total, batch: total + optax.tree.norm(
         jax.grad(nll)(trained['params'], batch), squared=True), jnp.float32(0))
     return trained, Message((), total=(

@@ -64,7 +64,6 @@ def with_terms(terms_fn: Callable, penalties: Mapping[str, str],
 
 def loss(model, variables, batch, view):
   """Returns the mean loss of the batch: cross-entropy, or that of the task."""
-  del view
   outputs, variables = model.apply(
       variables, batch.inputs, batch.mask, train=True)
   return model.task.loss(outputs.logits, batch), LossAux(variables, {})
@@ -72,5 +71,4 @@ def loss(model, variables, batch, view):
 
 def gradient(objective, params, batch, view):
   """Returns ((loss, aux), gradient) of the objective."""
-  del view
   return jax.value_and_grad(objective, has_aux=True)(params, batch)

@@ -50,8 +50,7 @@ def decorrelation(features_BF, mask_B, form):
   freedom = n - 1 if form == 'released' else n
   variance_F = jnp.sum(centered_BF**2, 0) / jnp.maximum(freedom, 1)
   z_BF = centered_BF * jax.lax.rsqrt(variance_F + _EPSILON)[None]
-  sums_FF = jnp.dot(z_BF.T, z_BF, precision=jax.lax.Precision.HIGHEST) * (
-      1 - jnp.eye(d))
+  sums_FF = jnp.dot(z_BF.T, z_BF, precision='highest') * (1 - jnp.eye(d))
   if form == 'released':
     return jnp.sum(sums_FF**2) / (jnp.maximum(n, 1) * max(d * (d - 1), 1))
   return jnp.sum((sums_FF / jnp.maximum(n, 1))**2) / d**2

@@ -95,7 +95,7 @@ def compressed(old, new, energy):
         (new - old).reshape(-1, old.shape[-1]), full_matrices=False)
     before = jnp.cumsum(sigma**2) - sigma**2  # sums over the values before each
     sigma = jnp.where(before <= energy * jnp.sum(sigma**2), sigma, 0)
-    return old + jnp.dot(u * sigma[None], v, precision=lax.Precision.HIGHEST
+    return old + jnp.dot(u * sigma[None], v, precision='highest'
                          ).reshape(old.shape)
 
   return jax.tree.map(leaf, old, new)

@@ -45,10 +45,5 @@ def fedntd(distill_weight: float = 1.0, tau: float = 1.0, form: str = 'paper'
   return with_terms(
       terms, {'distillation': 'distill_weight'},
       {'distill_weight': distill_weight, 'tau': tau})._replace(
-          frozen=global_logits)
-
-
-def global_logits(model, batch, view):
-  """Returns the logits of the global model in eval mode."""
-  return model.apply(
-      view.variables, batch.inputs, batch.mask, train=False)[0].logits
+          frozen=lambda model, batch, view: model.apply(
+              view.variables, batch.inputs, batch.mask, train=False)[0].logits)

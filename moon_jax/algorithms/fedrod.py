@@ -40,7 +40,6 @@ def fedrod(head: str = 'out', gamma: float = 1.0) -> Algorithm:
   split = parts.body_and_head(head)
 
   def generic(trained, view):
-    del view
     return {**trained, 'params': trained['params']['generic']}
 
   def personal(trained, view):

@@ -49,7 +49,7 @@ def logits(layer: Any, z: jax.Array) -> jax.Array:
   """Returns z W + b for z [..., F] and the parameters of the layer."""
   if not isinstance(layer, dict):
     return z + layer.reshape(*[1] * (z.ndim - 1), -1)
-  outputs = jnp.dot(z, layer['kernel'], precision=jax.lax.Precision.HIGHEST)
+  outputs = jnp.dot(z, layer['kernel'], precision='highest')
   bias = layer.get('bias', jnp.zeros(outputs.shape[-1], outputs.dtype))
   return outputs + bias.reshape(*[1] * (z.ndim - 1), -1)
 
@@ -62,8 +62,7 @@ def replace(variables: Variables, layer: Any, head: str = 'out') -> Variables:
 def shift_of_logits(params: Any, shift_F: jax.Array,
                     head: str = 'out') -> jax.Array:
   """Returns what logits [K] gain if a vector is added to z."""
-  return jnp.dot(shift_F, kernel(params, head),
-                 precision=jax.lax.Precision.HIGHEST)
+  return jnp.dot(shift_F, kernel(params, head), precision='highest')
 
 
 def with_shift(variables: Variables, shift_F: jax.Array,

@@ -63,7 +63,6 @@ def carry(variables: Variables, found: Any) -> Variables:
 
 def model_of(trained: Variables, view: Any = None) -> Variables:
   """Returns the model of `carry`."""
-  del view
   return {name: x for name, x in trained.items() if name != 'carried'}
 
 

@@ -38,11 +38,10 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax import losses, platforms
+from moon_jax.algorithms.arguments import one_of
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.errors import UserError
-
-FIRST_NEGATIVES = ('none', 'random')
 
 _FEW_MODELS = 4  # up to which accelerators project previous models unrolled
 _FEW_WEIGHTS = 2**20  # of a model, up to which accelerators stack models
@@ -73,14 +72,9 @@ def moon(num_negatives: int = 1, mu: float = 5.0, temperature: float = 0.5,
   if not isinstance(num_negatives, SupportsIndex) or num_negatives < 1:
     raise UserError('num_negatives of the algorithm must be an integer of at '
                     f'least 1; got {num_negatives!r}. num_negatives=1 is usual')
-  for name, value, known in (
-      ('first_negative', first_negative, FIRST_NEGATIVES),
-      ('negatives_pool', negatives_pool, tuple(POOLS))):
-    if value not in known:
-      raise UserError(f'{name} must be one of {", ".join(known)}; got '
-                      f'{value!r}. The paper uses {known[0]}')
-  init_fn = (pool_of_one if first_negative == 'random'
-             else empty_pool)
+  one_of(('none', 'random'), first_negative=first_negative)
+  one_of(tuple(POOLS), negatives_pool=negatives_pool)
+  init_fn = pool_of_one if first_negative == 'random' else empty_pool
   return fedavg()._replace(
       init_client=functools.partial(init_fn, num_negatives),
       finish=functools.partial(finish, POOLS[negatives_pool]),
@@ -246,5 +240,4 @@ def l2(mu: float = 5.0) -> Algorithm:
 
 def distance_B(z_BF, batch, view):
   """Returns |z - z_glob| of each example, float32 [B]."""
-  del view
   return losses.representation_distance_B(z_BF, batch.frozen)

@@ -69,12 +69,9 @@ def parts(batch, number):
 
 def personal_model(trained, view, model, examples):
   """Returns w^t - alpha grad F_i(w^t), of all examples of the client."""
-  def loss(params, batch):
-    outputs, _ = model.apply(
-        {**w, 'params': params}, batch.inputs, batch.mask, train=False)
-    return model.task.loss(outputs.logits, batch)
-
   w = view.variables
+  loss = lambda params, batch: mixing.loss_of(
+      model, {**w, 'params': params}, batch)
   grads = mixing.mean_of_all(
       model, examples, lambda batch: jax.grad(loss)(w['params'], batch))
   return {**w, 'params': optax.tree.add_scale(

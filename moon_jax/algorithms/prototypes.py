@@ -72,8 +72,7 @@ def none(variables: Variables, head: str = 'out') -> Prototypes:
 def of_batch(z_BF: jax.Array, batch: Batch, view: View) -> ClassSums:
   """Returns the sums of a batch, of representations z."""
   one_BK = jnp.float32(labels.is_label_BK(batch, view)) * batch.mask[:, None]
-  sum_KF = jnp.einsum('bk,bf->kf', one_BK, z_BF,
-                      precision=jax.lax.Precision.HIGHEST)
+  sum_KF = jnp.einsum('bk,bf->kf', one_BK, z_BF, precision='highest')
   return ClassSums(sum_KF, jnp.sum(one_BK, 0))
 
 
@@ -103,7 +102,7 @@ def second_moments(model: Model, variables: Variables, examples: Examples,
   def square(z_BF, batch):
     one_BK = jnp.float32(labels.is_label_BK(batch, view)) * batch.mask[:, None]
     return jnp.einsum('bkf,bg->kfg', one_BK[:, :, None] * z_BF[:, None], z_BF,
-                      precision=jax.lax.Precision.HIGHEST)
+                      precision='highest')
 
   return _sums(model, variables, examples, view, square)
 
@@ -136,7 +135,7 @@ def samples(sums: ClassSums, square_KFF: jax.Array, num_samples: int,
   noise_KMF = jax.random.normal(
       key, (len(square_KFF), num_samples, square_KFF.shape[1]))
   return mean_K1F + jnp.einsum('kmf,kgf->kmg', noise_KMF, root_KFF,
-                               precision=jax.lax.Precision.HIGHEST)
+                               precision='highest')
 
 
 def _cholesky(a_FF):

@@ -88,10 +88,9 @@ _ROWS: dict[str, Method] = {
         'FedAvg', 'McMahan et al. 2017', '1602.05629', flags=COMBINING),
     'fedprox': Method(
         'FedProx', 'Li et al. 2020', '1812.06127', flags=('mu', 'aggregation')),
-    'scaffold': Method(
+    'scaffold': _sends_more(
         'SCAFFOLD', 'Karimireddy et al. 2020', '1910.06378',
         flags=('proximal_mu', 'scaffold_form'), keeps_client_state=True,
-        sends_only_model=False,
         reason='since its control variates assume plain SGD '
         '(--scaffold_form=niid_bench takes momentum)'),
     'moon': Method(
@@ -102,16 +101,14 @@ _ROWS: dict[str, Method] = {
     'solo': Method(
         'SOLO', 'Li et al. 2021', '2103.16257', kind='reference',
         keeps_client_state=True, sends_only_model=False, has_server=False),
-    'fednova': Method(
+    'fednova': _sends_more(
         'FedNova', 'Wang et al. 2020', '2007.07481', flags=('proximal_mu',),
-        sends_only_model=False,
         reason='since it normalizes updates by their SGD steps'),
     'fedproto': _personal_part(
         'FedProto', 'Tan et al. 2022', '2105.00243',
         reason='since its released form counts epochs'),
-    'fedpac': Method(
-        'FedPAC', 'Xu et al. 2023', '2306.11867', kind='personal',
-        sends_only_model=False),
+    'fedpac': _sends_more(
+        'FedPAC', 'Xu et al. 2023', '2306.11867', kind='personal'),
     'feddbe': _personal_part('FedDBE', 'Zhang et al. 2023', '2311.14975'),
     'feduv': Method('FedUV', 'Son et al. 2024', '2402.18372'),
     'fedlc': Method('FedLC', 'Zhang et al. 2022', '2209.00189'),
@@ -130,9 +127,8 @@ _ROWS: dict[str, Method] = {
         'FedSpeed', 'Sun et al. 2023', '2302.10429', keeps_client_state=True),
     'fedsam': Method('FedSAM', 'Qu et al. 2022', '2206.02618'),
     'fedasam': Method('FedASAM', 'Caldarola et al. 2022', '2203.11834'),
-    'mimelite': Method(
+    'mimelite': _sends_more(
         'MimeLite', 'Karimireddy et al. 2021', '2008.03606',
-        sends_only_model=False,
         reason='since the momentum of its server replaces that of clients'),
     'fedexp': _sends_more('FedExP', 'Jhunjhunwala et al. 2023', '2301.09604'),
     'ccvr': _sends_more('CCVR', 'Luo et al. 2021', '2106.05001'),
@@ -140,9 +136,8 @@ _ROWS: dict[str, Method] = {
     'fedrep': _personal_part('FedRep', 'Collins et al. 2021', '2102.07078'),
     'lgfedavg': _personal_part('LG-FedAvg', 'Liang et al. 2020', '2001.01523'),
     'fedbn': _personal_part('FedBN', 'Li et al. 2021', '2102.07623'),
-    'fedbabu': Method(
-        'FedBABU', 'Oh et al. 2022', '2106.06042', kind='personal',
-        sends_only_model=False),
+    'fedbabu': _sends_more(
+        'FedBABU', 'Oh et al. 2022', '2106.06042', kind='personal'),
     'fedrod': _personal_model('FedRoD', 'Chen and Chao 2022', '2107.00778'),
     'fedas': _personal_part(
         'FedAS', 'Yang et al. 2024',
@@ -165,8 +160,8 @@ _ROWS: dict[str, Method] = {
     'fedala': _personal_model('FedALA', 'Zhang et al. 2023', '2212.01197'),
     'fedcross': _sends_more('FedCross', 'Hu et al. 2024', '2210.08285'),
     'feddisco': _sends_more('FedDisco', 'Ye et al. 2023', '2305.19229'),
-    'qfedavg': Method(
-        'q-FedAvg', 'Li et al. 2020', '1905.10497', sends_only_model=False,
+    'qfedavg': _sends_more(
+        'q-FedAvg', 'Li et al. 2020', '1905.10497',
         reason='since it takes updates for gradient steps'),
     'centralized': Method('all data in one place', kind='reference'),
 }
@@ -174,11 +169,9 @@ _ROWS: dict[str, Method] = {
 
 def _built_in(name: str, row: Method) -> Method:
   """Returns the row with its function, which is in the module of its name."""
-  link = row.link
-  if link and '/' not in link:
-    link = f'https://arxiv.org/abs/{link}'
   if name == 'centralized':  # FedAvg with one client
     return row
+  link = row.link if '/' in row.link else f'https://arxiv.org/abs/{row.link}'
   module = importlib.import_module(f'moon_jax.algorithms.{name}')
   return row._replace(link=link, factory=getattr(module, name))
 
@@ -366,8 +359,7 @@ def attack_of(config: Config) -> attacks.Attack | None:
         f'--attack=little_is_enough sends the mean of honest updates with {b} '
         f'hostile clients of {n}, as the z of its paper is 0. Give '
         f'--attack_args=z=1.5, or raise --attackers={config.attackers}')
-  return craft and attacks.of_clients(
-      craft, config.num_attackers(), config.num_clients, config.split_seed())
+  return craft and attacks.of_clients(craft, b, n, config.split_seed())
 
 
 def staleness_of(config: Config) -> asynchronous.Weight | None:

@@ -40,9 +40,9 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import base
+from moon_jax.algorithms.arguments import one_of
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
 
 FORMS = ('paper', 'niid_bench')
 
@@ -101,9 +101,7 @@ def _with_variates(algorithm: Algorithm, num_clients: int, form: str,
   `join` makes a state from that of `algorithm` and a variate, `split` the
   opposite.
   """
-  if form not in FORMS:
-    raise UserError(f'scaffold_form must be one of {", ".join(FORMS)}; got '
-                    f'{form!r}. Use paper without momentum')
+  one_of(FORMS, scaffold_form=form)
 
   def variates(view):
     return split(view.client).variate, split(view.server).variate

@@ -96,7 +96,6 @@ def adagrad(learning_rate: jax.typing.ArrayLike
     return jax.tree.map(lambda w: jnp.full_like(w, _TAU**2), params)
 
   def update(delta, v, params=None):
-    del params
     v = jax.tree.map(lambda v, d: v + d**2, v, delta)
     return jax.tree.map(
         lambda d, v: -(learning_rate * d / (jnp.sqrt(v) + _TAU)), delta, v), v

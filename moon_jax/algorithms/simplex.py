@@ -37,8 +37,7 @@ def weights(p_JJ: jax.Array, is_usable_J: jax.Array) -> jax.Array:
 
   def step(_, carry):
     y_J, ahead_J, t = carry
-    gradient_J = jnp.dot(
-        q_JJ, ahead_J, precision=lax.Precision.HIGHEST) - target_J
+    gradient_J = jnp.dot(q_JJ, ahead_J, precision='highest') - target_J
     new_J = usable_J * jnp.maximum(ahead_J - rate * gradient_J, 0)
     restarts = jnp.sum((ahead_J - new_J) * (new_J - y_J)) > 0
     t = jnp.where(restarts, 1, t)
@@ -64,11 +63,10 @@ def mixtures(tree_J: Any, h_J: jax.Array, variance_J: jax.Array,
 
   def mixture(h_N):
     apart_JN = jnp.where(is_usable_J[:, None], h_N[None] - h_JN, 0)
-    gram_JJ = jnp.dot(apart_JN, apart_JN.T, precision=lax.Precision.HIGHEST)
+    gram_JJ = jnp.dot(apart_JN, apart_JN.T, precision='highest')
     a_J = weights(jnp.diag(variance_J) + gram_JJ, is_usable_J)
-    return jax.tree.map(
-        lambda x_J: jnp.einsum('j,j...->...', a_J, x_J,
-                               precision=lax.Precision.HIGHEST), clean_J)
+    return jax.tree.map(lambda x_J: jnp.einsum(
+        'j,j...->...', a_J, x_J, precision='highest'), clean_J)
 
   clean_J = jax.tree.map(lambda x_J: jnp.where(is_usable_J.reshape(
       -1, *[1] * (x_J.ndim - 1)), x_J, 0), tree_J)

@@ -1,6 +1,7 @@
 """Custom algorithms: --algorithm=MODULE:FACTORY, or a value in Python."""
 
 from collections.abc import Iterator, Mapping
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -141,7 +142,8 @@ def check(name: str, algorithm: Algorithm, model: Model,
       traced(model)
   except Exception:
     for needed in ('projection',), ('features',), ('features', 'projection'):
-      if not _fails(traced, user_model.with_outputs(model, needed)):
+      with contextlib.suppress(Exception):
+        traced(user_model.with_outputs(model, needed))
         break
     else:
       raise
@@ -150,14 +152,6 @@ def check(name: str, algorithm: Algorithm, model: Model,
         f'{"them" if needed[1:] else "it"} out; return moon_jax.Outputs('
         f'features=h, projection=z, logits=logits){model.place}. Without '
         'projection, z is h') from None
-
-
-def _fails(function, *args):
-  try:
-    function(*args)
-  except Exception:
-    return True
-  return False
 
 
 def _results(algorithm: Algorithm, model: Model, example: jax.Array,

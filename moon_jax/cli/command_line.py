@@ -189,7 +189,6 @@ def start(name: str, run: Callable[..., None], page: help_page.Page,
   given = Given()
 
   def main(argv):
-    del argv
     host.share_cores()
     logging.set_verbosity(logging.WARNING)
     warnings.formatwarning = lambda message, *_, **__: f'warning: {message}\n'
@@ -307,20 +306,16 @@ def _message(error: Exception, known: Iterable[str],
             switches: Iterable[str]) -> str:
   """Returns a message about an error of parsing; `switches` are boolean."""
   if isinstance(error, flags.UnrecognizedFlagError):
-    return _unknown(error, [*known, *(f'no{name}' for name in switches)])
+    name = error.flagname
+    if advice := suggest.advice(name):
+      return f'there is no flag --{name}; {advice}'
+    _, equals, value = error.flagvalue.partition('=')
+    near = suggest.flag(name, [*known, *(f'no{switch}' for switch in switches)])
+    return f'there is no flag --{name}' + (
+        f'; did you mean --{near}{equals}{value}?' if near else '')
   text = str(error).removeprefix('flag ').removeprefix('ERROR:: ')
   start, _, reason = text.partition(': ')
   for beginning, requirement in _REQUIREMENTS.items():
     if reason.startswith(beginning):
       return f'{start}: {requirement}'
   return text
-
-
-def _unknown(error, known):
-  name = error.flagname
-  _, equals, value = error.flagvalue.partition('=')
-  if advice := suggest.advice(name):
-    return f'there is no flag --{name}; {advice}'
-  near = suggest.flag(name, known)
-  return f'there is no flag --{name}' + (
-      f'; did you mean --{near}{equals}{value}?' if near else '')

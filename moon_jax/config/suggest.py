@@ -139,19 +139,23 @@ def value(name: str, given: object, choices: Sequence[str]) -> str:
   return f'; did you mean {" or ".join(options)}?' if options else ''
 
 
-def check_names(name: str, given: object) -> None:
+def check_names(name: str, given: object, known: Sequence[str] = (),
+                form: str = '') -> None:
   """Checks the value of a flag that takes names and custom values.
+
+  `known` and `form` are the names, and the form of a custom value, by default
+  those of the flag.
 
   Raises:
     UserError: if it is neither a built-in name nor custom.
   """
-  known = FACTS[name]['names']
+  known, form = known or FACTS[name]['names'], form or FACTS[name]['form']
   is_valid = isinstance(given, str) and (
       given in known or is_user_code(given)
       or name == 'dataset' and given.startswith(HUGGINGFACE))
   if not is_valid:
     raise UserError(f'--{name} must be one of {", ".join(known)}, or '
-                    f'your own as {FACTS[name]["form"]}; got {given!r}'
+                    f'your own as {form}; got {given!r}'
                     f'{value(name, given, known)}')
 
 

@@ -96,7 +96,6 @@ def _reflect(index, size):
 
 def keep(key: jax.Array, inputs: jax.Array) -> jax.Array:
   """Returns the inputs unchanged."""
-  del key
   return inputs
 
 

@@ -15,7 +15,6 @@ import csv
 import heapq
 import itertools
 import math
-import pathlib
 from typing import NamedTuple
 
 import numpy as np
@@ -274,12 +273,7 @@ def read_trace(path: str, num_clients: int, seed: int) -> Trace:
 
 def _rows(path, columns, row):
   """Returns the place of each line of a text file, and its cells of columns."""
-  try:
-    text = files.read_regular(
-        pathlib.Path(path).expanduser()).decode('utf-8-sig')
-  except (OSError, ValueError) as error:
-    raise UserError(f'path={path} cannot be read ({error}); name a text file '
-                    f'with {row} on each line') from error
+  text = files.read_text(path, row)
   lines = csv.reader(text.splitlines(), skipinitialspace=True)
   (_, names), *rows = [
       (f'path={path}, line {lines.line_num}', list(map(str.strip, cells)))

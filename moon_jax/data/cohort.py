@@ -1,7 +1,6 @@
 """Clients that take part in each round, and clients that drop out of it."""
 
 from collections.abc import Iterable
-import pathlib
 import random
 from typing import SupportsIndex
 
@@ -57,12 +56,7 @@ def read(path: str, num_clients: int, num_rounds: int) -> list[list[int]]:
   Raises:
     UserError: if the file cannot be read, or a line is invalid.
   """
-  try:
-    text = files.read_regular(
-        pathlib.Path(path).expanduser()).decode('utf-8-sig')
-  except (OSError, ValueError) as error:
-    raise UserError(f'path={path} cannot be read ({error}); name a text file '
-                    'with the clients of one round on each line') from error
+  text = files.read_text(path, 'the clients of one round')
   cohorts = []
   for number, line in enumerate(text.splitlines(), 1):
     words = line.partition('#')[0].replace(',', ' ').split()

@@ -70,11 +70,6 @@ def check_repeated() -> Finding:
                  {'error': error})
 
 
-@functools.cache
-def _first():
-  return train()
-
-
 def _error(actual, expected):
   return float(np.abs(np.asarray(actual, np.float64) - expected).max())
 
@@ -125,6 +120,9 @@ def train() -> dict[str, np.ndarray]:
   params = traverse_util.flatten_dict(state.variables['params'], sep='/')
   return {'losses': np.asarray(metrics.loss_TL)[table.job_TL >= 0][:num_steps],
           **{name: np.asarray(value[0]) for name, value in params.items()}}
+
+
+_first = functools.cache(train)
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import jax
-from jax import lax
 import jax.numpy as jnp
 import optax
 
@@ -73,7 +72,7 @@ def add(accumulators: Accumulators, has_finished_L: jax.Array,
         lambda sum_R, x_L: sum_R + jnp.einsum(
             'rl,l...->r...', weight_RL,
             where(is_accepted_L, x_L, jnp.zeros_like(x_L)),
-            precision=lax.Precision.HIGHEST), sums_R, x_L)
+            precision='highest'), sums_R, x_L)
 
   def write(is_written_L, tree_J, tree_L):
     slot_L = jnp.where(is_written_L, job_L, OUT_OF_BOUNDS)

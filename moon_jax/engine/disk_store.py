@@ -87,11 +87,12 @@ class DiskClients:
     new = len(run_J) - len(reused)
     places = [*reused, *range(self._num_places, self._num_places + new)]
     try:
-      file = self._opened()
+      if self._file is None:
+        self._file = tempfile.TemporaryFile(dir=existing(self._directory))
       for j, place in enumerate(places):
-        file.seek(place * self.row_bytes)
-        file.write(b''.join(x_J[j].tobytes() for x_J in leaves))
-      file.flush()
+        self._file.seek(place * self.row_bytes)
+        self._file.write(b''.join(x_J[j].tobytes() for x_J in leaves))
+      self._file.flush()
     except OSError as error:
       raise UserError(
           f'--client_state=disk: {existing(self._directory)} must have space '
@@ -120,15 +121,9 @@ class DiskClients:
       at = run[i:i + count], client[i:i + count]
       yield *at, self.read(*at)
 
-  def _opened(self):
-    if self._file is None:
-      self._file = tempfile.TemporaryFile(dir=existing(self._directory))
-    return self._file
-
   def _read_row(self, place):
-    file = self._opened()
-    file.seek(place * self.row_bytes)
-    row = file.read(self.row_bytes)
+    self._file.seek(place * self.row_bytes)
+    row = self._file.read(self.row_bytes)
     if len(row) < self.row_bytes:  # another program has truncated it
       raise UserError(
           f'--client_state=disk: the file in {existing(self._directory)} must '

@@ -34,7 +34,6 @@ Where = str | Callable[[str], bool]  # a regular expression, or a function
 _A, _B = 'lora_a', 'lora_b'
 _STREAM = 0x6c6f7261  # folded into the key of an initial model
 _DENSE = layers.Dense, nn.Dense, nn.DenseGeneral
-_HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def lora(model: Model, rank: int = 4, where: Where = '', *,
@@ -163,8 +162,8 @@ def _partial(model: Model, is_trained: Callable[[str], bool],
       if a is None:
         return y
       low = jnp.dot(x.reshape(-1, len(a)).astype(y.dtype), a.astype(y.dtype),
-                    precision=_HIGHEST)
-      return y + (scale * jnp.dot(low, b.astype(y.dtype), precision=_HIGHEST)
+                    precision='highest')
+      return y + (scale * jnp.dot(low, b.astype(y.dtype), precision='highest')
                   ).reshape(y.shape)
 
     network = model if key is None else model.with_key(key)
@@ -230,7 +229,10 @@ def _dense_layers(model, inputs, is_adapted):
     if is_adapted(_name(path)):
       stacked = ()
       kernel = kernels.get((*path, 'kernel'))  # or None: nested otherwise
-      if shape and kernel is not None and _is_stacked(kernel.shape, shape):
+      # All axes of one layer, and more if stacked. Otherwise nn.map_variables
+      # may have made the one from the other.
+      if shape and kernel is not None and (
+          shape in itertools.combinations(kernel.shape, len(shape))):
         stacked = kernel.shape[:kernel.ndim - len(shape)]
       if stacked and kernel.shape != stacked + shape:
         raise UserError(
@@ -242,12 +244,3 @@ def _dense_layers(model, inputs, is_adapted):
     raise UserError('where must match a dense layer; got '
                     f'{", ".join(map(_name, found))} in the network')
   return adapted
-
-
-def _is_stacked(whole, shape):
-  """Whether a shape has more axes than that of one layer, and all of its own.
-
-  Otherwise nn.map_variables may have made the one from the other.
-  """
-  return len(whole) > len(shape) and (
-      shape in itertools.combinations(whole, len(shape)))

@@ -91,10 +91,6 @@ def _rounded(multiply_fn, precision, a, b):
       functools.partial(multiply_fn, precision), a, b)
 
 
-def _forward(multiply_fn, precision, a, b):
-  return _rounded(multiply_fn, precision, a, b), (a, b)
-
-
 def _backward(multiply_fn, precision, residuals, gradient):
   """Rounds the gradient too, which autodiff would not do on CPUs."""
   a, b = residuals
@@ -112,7 +108,7 @@ def _backward(multiply_fn, precision, residuals, gradient):
           _rounded(grad_b, precision, a, gradient))
 
 
-_rounded.defvjp(_forward, _backward)
+_rounded.defvjp(lambda *args: (_rounded(*args), args[2:]), _backward)
 
 
 def _emulate(multiply_fn, precision, a, b):

@@ -154,7 +154,6 @@ class GroupNorm(nn.Module):
 
   @nn.compact
   def __call__(self, x_BHWC, mask_B, train):
-    del mask_B, train
     norm = nn.GroupNorm(num_groups=_NUM_GROUPS, epsilon=_EPSILON)
     return norm(wide(x_BHWC)).astype(x_BHWC.dtype)
 
@@ -170,7 +169,7 @@ def causal_attention(query_BTHD: jax.Array, key_BTHD: jax.Array,
   """
   q, k, v = map(wide, (query_BTHD, key_BTHD, value_BTHD))
   length, size = q.shape[1], q.shape[3]
-  dot = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+  dot = functools.partial(jnp.einsum, precision='highest')
   scores_BHTS = dot('bthd,bshd->bhts', q, k) / math.sqrt(size)
   is_seen_TS = jnp.tril(jnp.ones((length, length), bool))
   weights_BHTS = jax.nn.softmax(

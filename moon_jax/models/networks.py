@@ -29,7 +29,6 @@ class SimpleCNN(nn.Module):
 
   @nn.compact
   def __call__(self, images_BHWC, mask_B, train):
-    del mask_B, train
     # 16 pixels per side leave one pixel after the second pool.
     base.check_inputs('simple_cnn', images_BHWC, 'images', min_size=16)
     x = images_BHWC.transpose(1, 2, 3, 0)
@@ -53,7 +52,6 @@ class MLP(nn.Module):
 
   @nn.compact
   def __call__(self, inputs, mask_B, train):
-    del mask_B, train
     base.check_inputs('mlp', inputs, 'features or images')
     x = inputs.reshape(len(inputs), -1)
     x = nn.relu(layers.Dense(200, self.options.arithmetic, name='fc1')(x))
@@ -76,7 +74,6 @@ class CharLSTM(nn.Module):
 
   @nn.compact
   def __call__(self, tokens_BT, mask_B, train):
-    del mask_B, train
     base.check_inputs('char_lstm', tokens_BT, 'tokens')
     dtype, width = self.options.arithmetic.dtype, 256
     init = layers.uniform_fan_in(width)
@@ -113,7 +110,6 @@ class Transformer(nn.Module):
 
   @nn.compact
   def __call__(self, tokens_BT, mask_B, train):
-    del mask_B, train
     base.check_inputs('transformer', tokens_BT, 'tokens')
     size, (num_examples, length) = self.width, tokens_BT.shape
     dtype = self.options.arithmetic.dtype

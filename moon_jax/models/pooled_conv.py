@@ -39,10 +39,6 @@ def conv_max_pool(x_HWCB: jax.Array, kernel: jax.Array,
   h, w, _, b = x_HWCB.shape
   size, _, _, num_out = kernel.shape
   p, q = (h - size + 1) // 2, (w - size + 1) // 2
-  if min(p, q) < 1:
-    raise ValueError(
-        f'images must have at least {size + 1}x{size + 1} pixels for a '
-        f'{size}x{size} kernel and 2x2 pooling, got {h}x{w}')
   n = -(-(size + 1) // 2)
   h, w = 2 * (p + n - 1), 2 * (q + n - 1)  # pixels that windows cover
   x = x_HWCB[:h, :w]
@@ -59,7 +55,7 @@ def _kernel_matrix(kernel, n):
   one_hot = jnp.asarray(_offsets(size, n), kernel.dtype)
   matrix = jnp.dot(one_hot.reshape(-1, size * size),
                    kernel.reshape(size * size, channels * num_out),
-                   precision=lax.Precision.HIGHEST)
+                   precision='highest')
   matrix = matrix.reshape(-1, 4, channels, num_out).transpose(0, 2, 1, 3)
   return matrix.reshape(-1, 4 * num_out)
 
@@ -84,27 +80,17 @@ def _offsets(size, n):
 def _windows(x_HWCB, n):
   """[2 (P + n - 1), 2 (Q + n - 1), C, B] -> columns [n n 2 2 C, P Q B]."""
   h, w, channels, b = x_HWCB.shape
+  # The loop makes XLA for CPUs store the result, which it would otherwise
+  # compute again for each square of a window.
   x = platforms.by_platform(
-      _squares_in_loop, lambda x: x.transpose(1, 3, 4, 0, 2, 5),
+      lambda x: lax.map(lambda row: x[:, row].transpose(2, 3, 0, 1, 4),
+                        jnp.arange(2)),
+      lambda x: x.transpose(1, 3, 4, 0, 2, 5),
       x_HWCB.reshape(h // 2, 2, w // 2, 2, channels, b))
   p, q = h // 2 - n + 1, w // 2 - n + 1
   windows = jnp.stack([x[..., i:i + p, j:j + q, :]
                        for i in range(n) for j in range(n)])
   return windows.reshape(-1, p * q * b)
-
-
-def _squares_in_loop(x):
-  """Transposes [H/2, 2, W/2, 2, C, B] -> [2, 2, C, H/2, W/2, B] in a loop.
-
-  The loop makes XLA for CPUs store the result, which it would otherwise compute
-  again for each square of a window.
-  """
-  return lax.map(
-      lambda row: x[:, row].transpose(2, 3, 0, 1, 4), jnp.arange(2))
-
-
-def _windows_forward(x_HWCB, n):
-  return _windows(x_HWCB, n), x_HWCB
 
 
 def _windows_backward(n, x_HWCB, gradient):
@@ -122,17 +108,14 @@ def _windows_backward(n, x_HWCB, gradient):
   return x.transpose(3, 0, 4, 1, 2, 5).reshape(x_HWCB.shape),
 
 
-_windows.defvjp(_windows_forward, _windows_backward)
+_windows.defvjp(
+    lambda x_HWCB, n: (_windows(x_HWCB, n), x_HWCB), _windows_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _product(precision, kernel, windows):
   """Returns kernel.T @ windows, [K, O], [K, N] -> [O, N]."""
   return _contract(0, 0, precision, kernel, windows)
-
-
-def _product_forward(precision, kernel, windows):
-  return _product(precision, kernel, windows), (kernel, windows)
 
 
 def _product_backward(precision, residuals, gradient):
@@ -142,7 +125,9 @@ def _product_backward(precision, residuals, gradient):
           _contract(1, 0, precision, kernel, gradient))
 
 
-_product.defvjp(_product_forward, _product_backward)
+_product.defvjp(
+    lambda precision, *operands: (_product(precision, *operands), operands),
+    _product_backward)
 
 
 def _contract(axis_a, axis_b, precision, a, b):

@@ -24,6 +24,7 @@ from moon_jax.models.convolution import fast_on_cpus
 # name from "params", which is folded in to differ from "dropout".
 _OTHER_STREAMS = 1
 _ARGUMENTS = ('train', 'training', 'deterministic', 'mask', 'mask_B')
+_MASKS = {'mask', 'mask_B'}
 
 
 def make(name: str, args: str, num_classes: int, num_tokens: int = 0) -> Model:
@@ -109,7 +110,7 @@ def wrap(module: nn.Module) -> Model:
         variables, inputs, **kwargs, mutable=state, rngs=rngs)
     return _to_outputs(result, place), {**variables, **new_state}
 
-  return Model(init, apply, _uses_mask(names), place)
+  return Model(init, apply, not _MASKS.isdisjoint(names), place)
 
 
 def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
@@ -149,7 +150,6 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
     return {'params': _by_path(params)} | ({'state': rest} if rest else {})
 
   def init(key, inputs):
-    del inputs
     return variables_of(factory(nnx.Rngs(key)))
 
   def apply(variables, inputs, mask_B, train, key=None):
@@ -165,11 +165,7 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
     return (_to_outputs(result, place),
             variables_of(module) if train else variables)
 
-  return Model(init, fast_on_cpus(apply), _uses_mask(names), place)
-
-
-def _uses_mask(names: list[str]) -> bool:
-  return bool({'mask', 'mask_B'} & set(names))
+  return Model(init, fast_on_cpus(apply), not _MASKS.isdisjoint(names), place)
 
 
 def _call_arguments(call, place: str) -> list[str]:
@@ -197,7 +193,7 @@ def _select(names: list[str], mask_B: jax.Array, train: bool) -> dict:
 def _to_outputs(result, place: str) -> Outputs:
   """Converts the result of a module to `Outputs`, of float32 or float64."""
   if isinstance(result, jax.Array):
-    return _wide(Outputs(logits=result))
+    result = Outputs(logits=result)
   if not isinstance(result, Outputs) or result.logits is None:
     got = ('Outputs without logits' if isinstance(result, Outputs)
            else f'a {type(result).__name__}')
@@ -207,14 +203,10 @@ def _to_outputs(result, place: str) -> Outputs:
         f'{got}{place}')
   if result.projection is None:
     result = result._replace(projection=result.features)
-  return _wide(result)
-
-
-def _wide(outputs):
-  """Returns outputs in the type of their sums; losses are computed in it."""
+  # In the type of their sums; losses are computed in it.
   return jax.tree.map(
       lambda x: layers.wide(x) if jnp.issubdtype(x.dtype, jnp.floating) else x,
-      outputs)
+      result)
 
 
 def _split(module):

@@ -59,7 +59,7 @@ def section(run_dirs: Mapping[str, pathlib.Path], data_dir: str = '',
     UserError: if a run has no model, the data set cannot be loaded, or the
       numbers of examples or the data sets do not fit.
   """
-  from sklearn import metrics
+  from sklearn import manifold, metrics
 
   found = {title: read(path, data_dir, num_examples)
            for title, path in run_dirs.items()}
@@ -73,8 +73,10 @@ def section(run_dirs: Mapping[str, pathlib.Path], data_dir: str = '',
     rows.append({'method': title,
                  _ACCURACY: f'{100 * neighbour_accuracy(z_NF, labels):.1f}',
                  'silhouette': f'{silhouette:.3f}'})
+  tsne = manifold.TSNE(
+      perplexity=_PERPLEXITY, init='pca', random_state=_SEED)
   svg = figures.scatter([
-      (title, embed(p.z_NF), [p.class_names[k] for k in p.labels])
+      (title, tsne.fit_transform(p.z_NF), [p.class_names[k] for k in p.labels])
       for title, p in found.items()], 'projections')
   numbers = '; '.join(f'{row["method"]}: {row[_ACCURACY]}' for row in rows)
   return ['## Projections', Figure(
@@ -115,15 +117,6 @@ def read(path: str | pathlib.Path, data_dir: str,
                     f'--model={model.config["model"]} without one')
   return Projections(np.concatenate(z), dataset.test_labels,
                      tuple(dataset.class_names))
-
-
-def embed(z_NF: np.ndarray) -> np.ndarray:
-  """Returns the t-SNE of the rows, float [N, 2]."""
-  from sklearn import manifold
-
-  return manifold.TSNE(
-      perplexity=_PERPLEXITY, init='pca', random_state=_SEED).fit_transform(
-          z_NF)
 
 
 def neighbour_accuracy(z_NF: np.ndarray, labels: np.ndarray) -> float:

@@ -61,7 +61,7 @@ class Checkpoints:
     self._rows = self._directory.with_name('client_state')
     self._damaged: list[int] = []
     self._writer: Any = None
-    self.newest = max(self._steps(), default=0)
+    self.newest = max(workdir.saved_rounds(self._directory), default=0)
 
   def restore(self, like: State) -> tuple[State, dict[str, Any]] | None:
     """Returns the newest undamaged state and its note, and changes no file.
@@ -79,7 +79,7 @@ class Checkpoints:
       UserError: if all checkpoints are damaged, or one cannot be read.
     """
     reasons = {}  # step -> why its checkpoint is damaged
-    for step in sorted(self._steps(), reverse=True):
+    for step in sorted(workdir.saved_rounds(self._directory), reverse=True):
       try:
         logging.disable()  # Orbax raises the errors that it logs
         restored, reason = self._load(step, like), ''
@@ -148,7 +148,7 @@ class Checkpoints:
     with self._writing():
       if isinstance(state.clients, DiskClients):
         metadata['client_rows'] = _save_rows(
-            self._rows_of(step), state.clients)
+            self._rows / f'{step}.rows', state.clients)
       self._writer.save_async(step, tree, force=True, custom_metadata=metadata)
     self.newest = step
 
@@ -159,12 +159,6 @@ class Checkpoints:
       with self._writing():
         writer.close()
       self._clean(set())
-
-  def _steps(self):
-    return workdir.saved_rounds(self._directory)
-
-  def _rows_of(self, step):
-    return self._rows / f'{step}.rows'
 
   def _load(self, step, like):
     path = self._directory / str(step)
@@ -179,10 +173,12 @@ class Checkpoints:
     tree = ocp.load(path, template)
     if metadata['sha256'] != digest(tree, metadata['note']):
       raise ValueError('its hash differs from that of the saved state')
-    if _shapes(tree) != _shapes(template):
+    kinds = lambda tree: jax.tree.map(
+        lambda x: (np.shape(x), np.asarray(x).dtype), tree)
+    if kinds(tree) != kinds(template):
       raise ValueError(_OTHER_RUN)
     if rows_digest is not None:
-      _load_rows(self._rows_of(step), rows_digest, like.clients)
+      _load_rows(self._rows / f'{step}.rows', rows_digest, like.clients)
     elif on_disk:
       _move(tree.pop('clients'), like.clients)
     return like._replace(**tree), metadata['note']
@@ -191,7 +187,7 @@ class Checkpoints:
     """Removes the rows of deleted checkpoints, but not those of `steps`."""
     if processes.is_first():
       with self._writing():
-        kept = {str(step) for step in (*self._steps(), *steps)}
+        kept = {*map(str, (*workdir.saved_rounds(self._directory), *steps))}
         for path in self._rows.glob('*.rows*'):
           if path.suffix == '.part' or path.stem not in kept:
             path.unlink(missing_ok=True)
@@ -314,10 +310,6 @@ def _to_tree(state):
   without client state on disk."""
   return {name: x for name, x in state._asdict().items()
           if jax.tree.leaves(x) and not isinstance(x, DiskClients)}
-
-
-def _shapes(tree: Any) -> Any:
-  return jax.tree.map(lambda x: (np.shape(x), np.asarray(x).dtype), tree)
 
 
 def _silence_orbax():

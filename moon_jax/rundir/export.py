@@ -175,11 +175,6 @@ def load_initial(path: str) -> Variables:
                     f'({first_line(error)}); {_FORMS}') from error
 
 
-def fingerprint(variables: Variables) -> str:
-  """Returns eight hexadecimal digits that identify names, shapes and values."""
-  return checkpoint.digest(variables, {})[:8]
-
-
 def _final_model(path: pathlib.Path) -> pathlib.Path:
   """Returns the path of the final model in a work directory, or the path."""
   found = path / _SAFETENSORS

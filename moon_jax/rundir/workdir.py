@@ -74,15 +74,19 @@ class Workdir:
 
     Returns the summary, if the run is finished.
     """
-    self._check_run()
+    there = self._check_run()
     summary = self.summary()
     if summary is None:
-      with self.writing():
-        _check_writable(self.path)
+      with self.writing(), tempfile.TemporaryDirectory(
+          dir=there, prefix='.moon_jax-'):
+        pass
     return summary
 
   def _check_run(self):
-    """Checks that the directory holds this run, or none."""
+    """Checks that the directory holds this run, or none.
+
+    Returns the nearest directory that exists.
+    """
     there = next(filter(os.path.lexists, (self.path, *self.path.parents)))
     if not there.is_dir():
       raise UserError(f'--workdir={self.path} must be a directory; {there} is '
@@ -110,6 +114,7 @@ class Workdir:
           f'--workdir={self.path} must hold checkpoints, got none next to '
           f'metrics of {len(lines)} rounds; restore checkpoints/ from a copy, '
           'or name another --workdir')
+    return there
 
   def lock(self) -> None:
     """Creates the directory and locks it until `close`.
@@ -186,8 +191,8 @@ class Workdir:
     """
     inputs = {'inputs': self._inputs} if self._inputs else {}
     with self.writing():
-      self._check_mark(mark)
-      self._check_cohorts(mark, cohorts)
+      if mark:
+        self._check_mark(mark, cohorts)
       self._write_json('config.json', self._config.to_dict() | inputs)
       for result in _RESULTS:
         for name in result, f'{result}.part':  # a kill may leave the second
@@ -214,22 +219,16 @@ class Workdir:
       os.truncate(self._metrics, self._bytes)
       self._written = hashlib.sha256(files.read_regular(self._metrics))
 
-  def _check_mark(self, mark):
-    size = mark['bytes'] if mark else 0
-    content = files.read_regular(self._metrics)[:size]
-    if mark and hashlib.sha256(content).hexdigest() != mark['sha256']:
+  def _check_mark(self, mark, cohorts):
+    """Checks that the lines of a mark are there, and are of these clients."""
+    content = files.read_regular(self._metrics)[:mark['bytes']]
+    if hashlib.sha256(content).hexdigest() != mark['sha256']:
       raise UserError(
           f'--workdir={self.path}: metrics.jsonl must begin with the lines '
           'that the run had written when it saved its checkpoint, got other '
           'content; restore it from a copy, or name another --workdir')
-
-  def _check_cohorts(self, mark, cohorts):
-    """Checks that the rounds before a mark have had these clients."""
-    path = self.path / 'cohorts.txt'
-    if not (mark and path.exists()):
-      return
-    done = files.read_regular(self._metrics)[:mark['bytes']].count(b'\n')
-    if files.read_regular(path).splitlines()[:done] != (
+    path, done = self.path / 'cohorts.txt', content.count(b'\n')
+    if path.exists() and files.read_regular(path).splitlines()[:done] != (
         cohort_lib.text_of(cohorts[:done]).encode().splitlines()):
       raise UserError(
           f'--workdir={self.path} has other clients in its first {done} rounds '
@@ -405,11 +404,3 @@ def _check_types(directory):
         raise UserError(
             f'--workdir={directory}: {path.name} must be a {kind}, got '
             'something else; move it away, or name another directory')
-
-
-def _check_writable(directory):
-  """Raises OSError if files cannot be written, or the directory not made."""
-  while not os.path.lexists(directory):
-    directory = directory.parent
-  with tempfile.TemporaryDirectory(dir=directory, prefix='.moon_jax-'):
-    pass

@@ -101,12 +101,9 @@ def program_key(config: Config) -> tuple:
         values(flags_with(varies='labels')), split)
   if config.attack == 'backdoor':  # its images are copies
     parts['the images of a backdoor'] = tuple(fields.items())
-  if config.clips_updates():  # the cohort size is a constant
-    parts['the clients of a round with dp_clip'] = values(
-        {'participation', 'cohorts_file'})
-  if config.aggregation in ROBUST or config.attack in UPDATE_ATTACKS:
-    parts['the clients of a round with a robust rule or an attack'] = values(
-        {'participation', 'cohorts_file'})
+  if config.clips_updates() or config.aggregation in ROBUST or (
+      config.attack in UPDATE_ATTACKS):  # the cohort size is a constant
+    parts['the clients of a round'] = values({'participation', 'cohorts_file'})
   return tuple(parts.items())
 
 

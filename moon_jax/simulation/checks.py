@@ -45,10 +45,7 @@ def validate(config: Config) -> Config:
     if facts['names']:
       suggest.check_names(name, getattr(config, name))
   for name in config.logger_names():
-    if name not in LOGGERS and not is_user_code(name):
-      raise UserError(f'--loggers must be of {", ".join(LOGGERS)}, or '
-                      f'your own as MODULE:CLASS; got {name!r}'
-                      f'{suggest.value("loggers", name, LOGGERS)}')
+    suggest.check_names('loggers', name, LOGGERS, 'MODULE:CLASS')
   _check_paths(config)
   method = registry.method(config)
   _check_combining(config, method)
@@ -130,8 +127,8 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     *((lambda c, name=name: c.algorithm == 'centralized' and _is_changed(
         c, name), _ONE_CLIENT + f'--{name}={{c.{name}}}')
       for name in ('partition_file', 'label_noise_form', 'concept_shift',
-                   'cohort', 'clock', 'clock_file', 'aggregation', 'attack',
-                   'compress')),
+                   'cohort', 'cohorts_file', 'clock', 'clock_file',
+                   'aggregation', 'attack', 'compress')),
     (lambda c: c.algorithm == 'centralized' and c.partition in (
         'natural', 'feature_noise'),
      '--algorithm=centralized trains on all examples unchanged; remove '
@@ -187,12 +184,6 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
     (lambda c: c.warmup_rounds >= c.num_rounds,
      '--warmup_rounds={c.warmup_rounds} must be below --num_rounds='
      '{c.num_rounds}; lower it'),
-    (lambda c: c.cohorts_file and c.participation != 1,
-     '--cohorts_file={c.cohorts_file} lists the cohorts; remove '
-     '--participation={c.participation}'),
-    (lambda c: c.cohorts_file and c.algorithm == 'centralized',
-     '--algorithm=centralized has one client; remove --cohorts_file='
-     '{c.cohorts_file}'),
     (lambda c: c.cohort_args and c.cohort == 'uniform',
      '--cohort_args={c.cohort_args} has no effect with --cohort=uniform. '
      'Remove one of them'),
@@ -252,9 +243,10 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
        f'steps; remove --{name}={{c.{name}}}')
       for name in ('learning_rate_schedule', 'warmup_rounds')),
     *((lambda c, name=name: c.cohorts_file and _is_changed(c, name),
-       '--cohorts_file={c.cohorts_file} lists the clients that start; remove '
-       f'--{name}={{c.{name}}}')
-      for name in ('over_selection', 'tiers', 'availability_file')),
+       '--cohorts_file={c.cohorts_file} lists the clients that start in each '
+       f'round; remove --{name}={{c.{name}}}')
+      for name in ('participation', 'over_selection', 'tiers',
+                   'availability_file')),
     # Arithmetic.
     (lambda c: _is_reduced(c) and c.dtype != 'float32',
      '--precision={c.precision} is for --dtype=float32; got --dtype={c.dtype}. '
@@ -268,15 +260,12 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
      '{c.precision}. Give --convolution=im2col, or --dtype=bfloat16 without '
      '--precision'),
     # Differential privacy.
-    (lambda c: c.dp_noise_multiplier and not c.dp_clip,
-     '--dp_noise_multiplier={c.dp_noise_multiplier} is a multiple of '
-     '--dp_clip, which is 0; give --dp_clip, such as 1'),
-    (lambda c: c.dp_quantile and not c.dp_clip,
-     '--dp_quantile={c.dp_quantile} adapts --dp_clip, which is 0; give '
-     '--dp_clip, such as 1'),
-    (lambda c: c.dp_unit == 'example' and not c.dp_clip,
-     '--dp_unit=example clips gradients to --dp_clip, which is 0; give '
-     '--dp_clip, such as 1'),
+    *((lambda c, name=name: _is_changed(c, name) and not c.dp_clip,
+       f'--{name}={{c.{name}}} {what} --dp_clip, which is 0; give --dp_clip, '
+       'such as 1')
+      for name, what in (('dp_noise_multiplier', 'is a multiple of'),
+                         ('dp_quantile', 'adapts'),
+                         ('dp_unit', 'clips gradients to'))),
     (lambda c: c.dp_unit == 'example' and c.on_nan != 'stop',
      '--on_nan={c.on_nan} reveals whose loss is not finite; remove it or '
      '--dp_unit=example'),

@@ -40,6 +40,7 @@ from moon_jax.errors import DivergedError
 from moon_jax.models.base import Variables
 from moon_jax.simulation import metric_functions, records
 from moon_jax.simulation.federation import Federation
+from moon_jax.simulation.metric_functions import plain
 from moon_jax.simulation.records import LastRound
 from moon_jax.simulation.round_spec import RoundSpec
 
@@ -328,15 +329,15 @@ class Evaluator:
           x, 0, np.result_type(x[0], np.int64)), *parts)
       for metric, sum_R in total.metrics.items():
         mean_R = sum_R / count
-        line[f'{name}_{metric}'] = _finite(mean_R.mean())
+        line[f'{name}_{metric}'] = plain(mean_R.mean())
         if len(mean_R) > 1:
-          line[f'{name}_{metric}_std'] = _finite(mean_R.std())
+          line[f'{name}_{metric}_std'] = plain(mean_R.std())
       loss = float(total.loss.mean() / count)
       if name == 'test' and not math.isfinite(loss):
         raise DivergedError(
             f'round {round_number}: the test loss became {loss} '
             f'{records.remedy(self._federation)}')
-      line[f'{name}_loss'] = _finite(loss)
+      line[f'{name}_loss'] = plain(loss)
       if name == 'test':
         line |= self._num_examples_used | self._test_metrics(each_R)
     return line
@@ -463,8 +464,4 @@ def over_clients(name: str, outcomes: Outcomes,
       values['accuracy_worst_tenth'] = np.sort(mean_C)[:num_worst].mean()
   if not is_short:
     values['loss'] = (loss_sum / counts).mean()
-  return {f'{name}_{key}': _finite(value) for key, value in values.items()}
-
-
-def _finite(value):
-  return float(value) if math.isfinite(value) else None
+  return {f'{name}_{key}': plain(value) for key, value in values.items()}

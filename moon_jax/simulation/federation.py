@@ -268,15 +268,6 @@ class Federation:
       failed = [False] * len(clients)
     return clients, failed
 
-  def timed(self, field: str, round_index: int, size: int, usual: float
-            ) -> list:
-    """Returns `Timeline.staleness` or `fractions` of the clients of a round.
-
-    Without them each of the `size` clients has the usual value.
-    """
-    of_rounds = getattr(self.timeline, field, ())
-    return list(of_rounds[round_index]) if len(of_rounds) else [usual] * size
-
   def hparams(self, round_index: int = 0) -> dict[str, float]:
     """Returns the hyperparameters that are arrays in the compiled program.
 

@@ -35,27 +35,24 @@ def make(specs: Sequence[RoundSpec], mesh: Mesh,
   sizes = [spec.federation.num_clients for spec in specs]
 
   def fill(rows_R, _):
-    return _joined([
+    stores = [
         fill_run(jax.tree.map(lambda x_R: x_R[run:run + 1], rows_R), size)
-        for run, (fill_run, size) in enumerate(zip(fills, sizes))])
+        for run, (fill_run, size) in enumerate(zip(fills, sizes))]
+    return stores[0] if is_alone else RunStores(stores)
 
   first, is_alone = specs[0], len(specs) == 1
   state = state_lib.init(
       [spec.federation.seed for spec in specs], first.program.model,
       first.program.algorithm, max(sizes), first.example,
       _init_variables(first), fill)
-  if first.program.algorithm.draws_per_client and not is_alone:
-    state = state._replace(clients=_joined([
-        jax.tree.map(lambda x_RC: np.ascontiguousarray(
-            x_RC[run:run + 1, :size]), state.clients)
-        for run, size in enumerate(sizes)]))
   if not is_alone:
     state = state._replace(round=jnp.zeros(len(specs), jnp.int32))
+    if first.program.algorithm.draws_per_client:
+      state = state._replace(clients=RunStores([
+          jax.tree.map(lambda x_RC: np.ascontiguousarray(
+              x_RC[run:run + 1, :size]), state.clients)
+          for run, size in enumerate(sizes)]))
   return state_lib.placed(state, mesh)
-
-
-def _joined(stores):
-  return stores[0] if len(stores) == 1 else RunStores(stores)
 
 
 def _fill_fn(spec, directory):
@@ -154,9 +151,10 @@ def checked(variables: Variables, expected: Variables,
       unexpected or of another shape or type; or naming one that is not finite.
   """
   given, wanted = _by_name(variables), _by_name(expected)
+  is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
 
   def kind(name, x):
-    is_same = name in wanted and _is_float(x) == _is_float(wanted[name])
+    is_same = name in wanted and is_float(x) == is_float(wanted[name])
     return f'{wanted[name].dtype if is_same else x.dtype}{list(x.shape)}'
 
   if text := trees.listed(*(
@@ -179,7 +177,3 @@ def _by_name(tree):
   return {jax.tree_util.keystr(path, simple=True, separator='.'):
           x if hasattr(x, 'dtype') else np.asarray(x)
           for path, x in jax.tree.leaves_with_path(tree)}
-
-
-def _is_float(x):
-  return jnp.issubdtype(x.dtype, jnp.floating)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from moon_jax import user_code
-from moon_jax.config import is_user_code, suggest
+from moon_jax.config import suggest
 from moon_jax.errors import UserError
 
 Metric = Callable[[np.ndarray, np.ndarray], Any]
@@ -101,11 +101,8 @@ def names_in(flag: str) -> list[str]:
   """Returns the names in --metrics, which are known and occur once."""
   names = [name.strip() for name in flag.split(',')] if flag else []
   for name in names:
-    if name not in BUILT_IN and not is_user_code(name):
-      raise UserError(
-          f'--metrics must list names of {", ".join(BUILT_IN)}, or your own'
-          f' metrics as MODULE:FUNCTION, comma-separated; got {name!r}'
-          f'{suggest.value("metrics", name, list(BUILT_IN))}')
+    suggest.check_names('metrics', name, [*BUILT_IN],
+                        'MODULE:FUNCTION, comma-separated')
   keys = [name.rpartition(':')[2] for name in names]
   for name, key in zip(names, keys):
     if keys.count(key) > 1:
@@ -152,10 +149,14 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
             f'{_place(metric)}')
       values = [found[key] for found in per_model]
       value = values[0] if len(values) == 1 else np.mean(values, 0)
-      if value.dtype.kind == 'f':  # JSON has neither NaN nor infinity
-        value = np.where(np.isfinite(value), value.astype(object), None)
-      line[key] = value.tolist()
+      line[key] = plain(value)
   return line
+
+
+def plain(value: Any) -> Any:
+  """Returns a number, or lists; None for NaN and infinity, as JSON has none."""
+  found = np.asarray(value)
+  return np.where(np.isfinite(found), found.astype(object), None).tolist()
 
 
 def names(metrics: Mapping[str, Metric], labels: np.ndarray, num_classes: int,

@@ -15,6 +15,7 @@ from moon_jax.engine.schedule import Table
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.models.base import Variables
 from moon_jax.simulation.federation import Federation
+from moon_jax.simulation.metric_functions import plain
 
 # Tasks whose loss, without penalties, is recorded as cross_entropy.
 _ENTROPIES = 'classification', 'tokens', 'multilabel'
@@ -183,7 +184,7 @@ def of_round(federation: Federation, index: int, table: Table,
   if federation.on_nan == 'skip_client':
     line['clients_left_out'] = sorted(
         jobs.client[is_own_J & ~metrics.finite_J].tolist())
-  of_server = {name: _plain(value_R[run])
+  of_server = {name: plain(value_R[run])
                for name, value_R in metrics.server_R.items()}
   if 'clients_excluded' in of_server:  # -1 in rows without such a client
     of_server['clients_excluded'] = [
@@ -221,12 +222,6 @@ def _task_loss(federation, means):
       * means[name] for name, weight in known.items())
 
 
-def _plain(value):
-  """Returns a number, or lists; None for numbers that are not finite."""
-  found: Any = np.where(np.isfinite(value), value.astype(object), None)
-  return found.tolist()
-
-
 def _means(federation, traces):
   """Returns the mean of each trace [S] over steps, and of the cross-entropy."""
   means = {name: trace_S.mean(dtype=np.float64)
@@ -236,8 +231,7 @@ def _means(federation, traces):
     is_entropy = federation.data.task_name in _ENTROPIES
     means['cross_entropy' if is_entropy else 'task_loss'] = _task_loss(
         federation, means)
-  return {name: float(mean) if np.isfinite(mean) else None
-          for name, mean in means.items()}
+  return {name: plain(mean) for name, mean in means.items()}
 
 
 def left_out(federation: Federation, index: int, table: Table,
@@ -267,26 +261,21 @@ def left_out(federation: Federation, index: int, table: Table,
         f'round {index + 1}, client {client}'
         f'{f" and all {others} other clients of the round" if others else ""}: '
         f'its {reason} {remedy(federation, is_client=True)}')
-  _check_received(federation, index, table, metrics, is_own_J)
+  num_received = np.count_nonzero(
+      is_own_J & table.jobs.is_received & metrics.finite_J)
+  least = federation.algorithm.min_received
+  if 0 < num_received < least:
+    raise DivergedError(
+        f'round {index + 1}: the server received {num_received} of '
+        f'{num_trained} client updates, and its rule needs at least {least}. '
+        f'Lower --dropout_rate={federation.dropout_rate:g}, or the number of '
+        'hostile clients that the rule assumes (byzantine). Clients that '
+        'diverge do not count')
   if not metrics.finite_R[run]:
     raise DivergedError(
         f'round {index + 1}: the next global model, or the server state, is '
         f'not finite {remedy(federation)}')
   return reasons
-
-
-def _check_received(federation, index, table, metrics, is_own_J):
-  """Checks that a round has received none, or enough, messages of a run."""
-  received_J = is_own_J & table.jobs.is_received & metrics.finite_J
-  num_received = np.count_nonzero(received_J & (table.jobs.num_steps > 0))
-  least = federation.algorithm.min_received
-  if 0 < num_received < least:
-    raise DivergedError(
-        f'round {index + 1}: the server received {num_received} of '
-        f'{np.count_nonzero(table.jobs.num_steps[is_own_J])} client updates, '
-        f'and its rule needs at least {least}. Lower --dropout_rate='
-        f'{federation.dropout_rate:g}, or the number of hostile clients that '
-        'the rule assumes (byzantine). Clients that diverge do not count')
 
 
 def _reason(table, metrics, job):

@@ -53,14 +53,6 @@ class RoundSpec(NamedTuple):
   example_frozen_bytes: int  # outputs of the frozen models for one example
 
   @property
-  def needs_own_examples(self) -> bool:
-    """Whether tables have all examples of the jobs (`Table.own`)."""
-    program = self.program
-    return (program.freeze_once or program.keep_models
-            or self.federation.shard_data
-            or base.reads_examples(program.algorithm))
-
-  @property
   def frozen_bytes(self) -> int:
     """Bytes of the frozen models' outputs that each device holds."""
     num_train = len(self.federation.data.train_labels)
@@ -237,16 +229,6 @@ def alone(federation: Federation,
       jax.default_backend() == 'cpu'), like)
 
 
-def mean_rows(spec: RoundSpec, num_rounds: int) -> float:
-  """Returns the rows of the longest lane, averaged over the first rounds."""
-  federation = spec.federation
-  trained = [federation.trained(index)[0] for index in range(
-      min(num_rounds, federation.num_rounds or num_rounds))]
-  return float(np.mean([
-      schedule.rows(spec.steps_C[clients], spec.shape).max() if clients else 0
-      for clients in trained]))
-
-
 def together(specs: Sequence[RoundSpec], num_devices: int = 0
              ) -> tuple[RoundSpec, list[Place]]:
   """Returns the specification of all runs, and the place of each run's table.
@@ -373,8 +355,13 @@ class Planner:
     cohort = self.cohort(run, round_index)
     cohort_J, lost_J = federation.trained(round_index, cohort)
     is_trained = np.isin(cohort, cohort_J)
-    timed = lambda field, usual: np.array(
-        federation.timed(field, round_index, len(cohort), usual))[is_trained]
+
+    def timed(field, usual):
+      """Returns `Timeline.staleness` or `fractions` of those who train."""
+      of_rounds = getattr(federation.timeline, field, ())
+      return np.array(of_rounds[round_index] if len(of_rounds) else
+                      [usual] * len(cohort))[is_trained]
+
     indices_J = self._examples(run, cohort_J)
     batches, num_steps = schedule.local_batches(
         indices_J, federation.local_epochs, self._shape.batch_size,
@@ -407,7 +394,10 @@ class Planner:
              if index is not None]
     table = schedule.plan(
         Work(*map(np.concatenate, zip(*works))), self._shape, self._places)
-    if self._specs[0].needs_own_examples:
+    first = self._specs[0]
+    if (first.program.freeze_once or first.program.keep_models
+        or first.federation.shard_data
+        or base.reads_examples(first.program.algorithm)):
       jobs = table.jobs
       table = table._replace(own=schedule.own_examples(
           [self._examples(run, [client])[0] if steps else []

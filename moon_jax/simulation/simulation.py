@@ -10,6 +10,7 @@ usually the only one of its program.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 import logging
+import operator
 import threading
 import time
 from typing import Any, SupportsIndex
@@ -219,8 +220,7 @@ class Simulation:
           self._global_model(), table, data)
     return programs
 
-  def run_round(self, wait: Callable = lambda function: function()
-                ) -> RoundRecord:
+  def run_round(self, wait: Callable = operator.call) -> RoundRecord:
     """Trains one round.
 
     Args:
@@ -236,8 +236,7 @@ class Simulation:
       raise record
     return record
 
-  def evaluate(self, wait: Callable = lambda function: function()
-               ) -> dict[str, Any]:
+  def evaluate(self, wait: Callable = operator.call) -> dict[str, Any]:
     """Returns accuracy (a fraction) and loss of the global model.
 
     For SOLO they are means over the clients' models, with the standard
@@ -514,8 +513,7 @@ class Simulations:
     return [done if f.num_rounds is None else min(done, f.num_rounds - 1)
             for done, f in zip(self._rounds_done.tolist(), self._federations)]
 
-  def run_round(self, runs: Sequence[int],
-                wait: Callable = lambda function: function()
+  def run_round(self, runs: Sequence[int], wait: Callable = operator.call
                 ) -> list[RoundRecord | DivergedError]:
     """Trains the next round of some runs.
 

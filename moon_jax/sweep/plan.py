@@ -25,6 +25,7 @@ from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import host
+from moon_jax.engine import schedule
 from moon_jax.engine.schedule import Place, Shape
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
@@ -188,10 +189,12 @@ def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
   """
   rows_L, jobs_D = np.zeros(shape.num_lanes), np.zeros(shape.num_devices)
   for spec, place in zip(specs, places):
-    rounds = spec.federation.config.num_rounds
+    federation, rounds = spec.federation, spec.federation.config.num_rounds
     devices = np.unique(place.lanes // _per_device(shape))
-    rows_L[place.lanes] += rounds * round_spec.mean_rows(spec, ROUNDS)
-    jobs_D[devices] += rounds * spec.federation.cohort_size / len(devices)
+    rows_L[place.lanes] += rounds * np.mean([
+        schedule.rows(spec.steps_C[federation.trained(i)[0]], spec.shape).max()
+        for i in range(min(ROUNDS, federation.num_rounds))])
+    jobs_D[devices] += rounds * federation.cohort_size / len(devices)
   return float(rows_L.max()), float(jobs_D.max())
 
 

@@ -91,13 +91,11 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
   for flag in 'partition', 'cohort':
     if is_user_code(name := getattr(config, flag)):
       inputs[flag] = user_code.source(flag, name)
-  if config.cohorts_file:
-    cohort.make(config)  # reports errors in the file first
-    inputs['cohorts_file'] = pathlib.Path(
-        config.cohorts_file).expanduser().read_bytes()
-  for name in 'clock_file', 'availability_file':
+  for name, make in (('cohorts_file', cohort.make),
+                     ('clock_file', registry.clock_of),
+                     ('availability_file', registry.clock_of)):
     if path := getattr(config, name):
-      registry.clock_of(config)  # reports errors in the file first
+      make(config)  # reports errors in the file first
       inputs[name] = pathlib.Path(path).expanduser().read_bytes()
   if config.has_user_algorithm():
     inputs['algorithm'] = user_code.source('algorithm', config.algorithm)
@@ -114,9 +112,9 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
     hashes['partition_file'] = fingerprint(
         split.read_file(config.partition_file, config.num_clients))
   if config.init_from:
-    from moon_jax.rundir import export
+    from moon_jax.rundir import checkpoint
 
-    hashes['init_from'] = export.fingerprint(_initial(config, call))
+    hashes['init_from'] = checkpoint.digest(_initial(config, call), {})[:8]
   if sources.varies(config.dataset):
     hashes['dataset'] = call(
         _fingerprint_of, call, config.dataset, config.data_dir)

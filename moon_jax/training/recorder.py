@@ -316,8 +316,9 @@ class Selection:
     self._workdir.write(f'best/{number}.safetensors', content)
     saved = workdir_lib.saved_rounds(self._workdir.checkpoints)
     # A signal during an evaluation saves a round before its line is written.
-    needed = {number, *(self._best_round(n) for step in saved
-                        for n in (step - 1, step) if n >= 0)}
+    needed = {number} | {
+        best['round'] for step in saved for n in (step - 1, step)
+        if (best := summary_lib.best_line(self.lines[:n]))}
     self._remove(lambda other: other not in needed)
 
   def _remove(self, is_removed):
@@ -345,10 +346,6 @@ class Selection:
             f'{self._config.early_stopping} evaluations')
     print(f'best {shown[0]} {values[0]} after round {line["round"]}, with '
           f'{shown[1]} {values[1]}', flush=True)
-
-  def _best_round(self, num_lines):
-    line = summary_lib.best_line(self.lines[:num_lines])
-    return line['round'] if line else 0
 
 
 def _encoded(federation, variables, **more):

@@ -87,7 +87,6 @@ class RunLoggers:
 
   def __call__(self, simulation: Any, line: dict[str, Any]) -> None:
     """Logs a round. A logger that fails ends with a warning."""
-    del simulation
     for name, logger in list(self._loggers.items()):
       if line['round'] <= self._saved[name]['round']:
         continue  # logged before the run was interrupted

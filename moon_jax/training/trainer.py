@@ -72,7 +72,11 @@ class Trainer:
       with platforms.compiling(f'{config.algorithm}, {config.model}') as last:
         hint = f' ({last:.0f} s last time, less if cached)' if last else ''
         with progress.phase('compiling', hint):
-          self._compile()
+          with self.interrupt.nothing_to_save(
+              'while compiling; the same command resumes after round '
+              f'{min(r.rounds_saved for r in recorders)}'):
+            self.compile_seconds = self.simulations.compile()
+          progress.message(f'compiled in {self.compile_seconds:.1f} s')
       for recorder in recorders:
         recorder.saved_at = time.monotonic()
     progress.training(
@@ -111,13 +115,6 @@ class Trainer:
         with self.progress.busy('saving the final model'):
           recorder.finish(self.compile_seconds * share, lambda: (
               time.perf_counter() - self.start) * share)
-
-  def _compile(self):
-    saved = min(r.rounds_saved for r in self.recorders)
-    with self.interrupt.nothing_to_save(
-        f'while compiling; the same command resumes after round {saved}'):
-      self.compile_seconds = self.simulations.compile()
-    self.progress.message(f'compiled in {self.compile_seconds:.1f} s')
 
   def _out_of_memory(self, error):
     """Saves completed rounds; returns what to raise for an error of JAX."""

@@ -135,7 +135,6 @@ def test_timelines_must_fit():
   make = tiny_federation.make
   made = make(timeline=timeline, algorithm=algorithm)
   assert made.cohorts == timeline.cohorts
-  assert made.timed('staleness', 3, 1, 0) == timeline.staleness[3]
   for changes, message in (
       ({'algorithm': with_staleness(mj.fedavg(), 0)}, 'from 0 to 0 for each'),
       ({'algorithm': mj.fedavg()}, 'got only the timeline'),

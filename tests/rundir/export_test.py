@@ -140,7 +140,6 @@ def test_each_form_gives_the_same_bits_and_evaluation(finished, digits):
   for form in '', 'model', 'model.safetensors', 'checkpoints/2':
     variables = export.load_initial(str(path / form))
     jax.tree.map(np.testing.assert_array_equal, variables, expected)
-    assert export.fingerprint(variables) == export.fingerprint(expected)
   simulation = Simulation(build.federation(
       CONFIG, digits, init_variables=variables))
   jax.tree.map(

@@ -110,7 +110,7 @@ def test_the_flag_names_known_metrics():
   assert list(metrics.from_flag('f1, ece')) == ['f1', 'ece']
   assert metrics.from_flag('') == {}
   for flag, words in (
-      ('f2', "must list names of per_class_.* got 'f2'"),
+      ('f2', "must be one of per_class_.* got 'f2'"),
       ('f1,', "got ''"), ('f1,f1', 'two metrics named f1'),
       ('a:own,b:own', 'two metrics named own'),
       ('no_such:own', 'found no source file of module no_such')):

@@ -19,6 +19,15 @@ def read_regular(path: pathlib.Path) -> bytes:
   return path.read_bytes()
 
 
+def read_text(path: str, content: str) -> str:
+  """Returns a text file, which has `content` on each line."""
+  try:
+    return read_regular(pathlib.Path(path).expanduser()).decode('utf-8-sig')
+  except (OSError, ValueError) as error:
+    raise UserError(f'path={path} cannot be read ({error}); name a text file '
+                    f'with {content} on each line') from error
+
+
 def read_json_object(path: pathlib.Path) -> dict[str, Any] | None:
   """Returns the JSON object in a regular file, or None without a file."""
   try:

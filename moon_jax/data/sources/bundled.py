@@ -18,7 +18,6 @@ _SCALE = 4  # from 8x8 to 32x32 pixels, the input size of the paper's networks
 
 def load_digits(data_dir: str = '') -> Dataset:
   """Returns 1,438 training examples and every fifth, 359, as test examples."""
-  del data_dir  # the images are bundled with scikit-learn
   from sklearn import datasets  # slow to import
 
   bunch = datasets.load_digits()
@@ -31,7 +30,6 @@ def load_digits(data_dir: str = '') -> Dataset:
 
 def load_breast_cancer(data_dir: str = '') -> Dataset:
   """Returns 456 training examples and every fifth, 113, as test examples."""
-  del data_dir  # the table is bundled with scikit-learn
   from sklearn import datasets  # slow to import
 
   bunch = datasets.load_breast_cancer()
