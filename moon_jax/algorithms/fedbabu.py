@@ -16,7 +16,7 @@ with the round's learning rate and momentum, as the released code does
 (https://github.com/jhoon-oh/FedBABU, analysis.ipynb) with its last learning
 rate. That code averages uniformly (--weighting=uniform) and shuffles examples.
 Here they keep the order of the client's list (`Examples.epoch`): random with
-the partitions iid and dirichlet, class by class with shards.
+the partitions iid and dirichlet, class by class with shards or --noshuffle.
 """
 
 import functools

@@ -119,14 +119,19 @@ class Clock(NamedTuple):
     wait = period * np.min((begin - time / period) % 1)
     return time + max(float(wait), _LEAST_WAIT)
 
-  def first_start(self, time: float, least: int = 1) -> float:
+  def first_start(self, time: float, least: int = 1,
+                  group_C: np.ndarray | None = None) -> float:
     """Returns when `least` clients may start at once, at `time` or later.
+
+    They are clients of one group, if `group_C` has the group of each.
 
     Raises:
       UserError: if there are never so many.
     """
     start, end = time, time + 2 * self.period
-    while np.count_nonzero(self.is_available(time)) < least:
+    if group_C is None:
+      group_C = np.zeros(len(self.upload), int)
+    while np.bincount(group_C[self.is_available(time)]).max(initial=0) < least:
       if time > end or time == start and self._most_at_once() < least:
         raise UserError(
             f'a round needs {least} clients that are available at the same '
@@ -342,7 +347,7 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
     tiers: number of groups of equal size of clients with similar `seconds`.
       Each round draws one of them, and its clients from it: the static, uniform
       policy of Chai et al., TiFL, HPDC 2020, https://arxiv.org/abs/2001.09249.
-    least: available clients for which a round waits.
+    least: available clients, of a tier, for which a round waits.
 
   Raises:
     UserError: if more clients start than there are, in all or in a tier, or
@@ -376,10 +381,11 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
   time, timeline, spans, fractions = 0., Timeline([], []), [], []
   for index in range(num_rounds):
     if cohorts is None:
-      time = clock.first_start(time, least)
+      time = clock.first_start(time, least, tier)
       free = np.flatnonzero(clock.is_available(time))
       if tiers > 1:
-        free = free[tier[free] == random.choice(np.unique(tier[free]))]
+        has_least = np.bincount(tier[free]) >= least
+        free = free[tier[free] == random.choice(np.flatnonzero(has_least))]
       started = random.permutation(free)[:selected].tolist()
     else:
       started = list(cohorts[index])

@@ -231,13 +231,8 @@ def _own_examples(program, inputs, j, is_read):
 def _examples(data, index):
   """Returns the examples at `index`, and their mask, 0 for padding (-1)."""
   at, mask = jnp.maximum(index, 0), (index >= 0).astype(jnp.float32)
-
-  def take(x_N):
-    x = x_N[at]
-    is_number = jnp.issubdtype(x.dtype, jnp.floating)
-    return _zero_padding(mask, x) if is_number else x
-
-  return jax.tree.map(take, data._replace(frozen=())), mask
+  return jax.tree.map(lambda x_N: _zero_padding(mask, x_N[at]),
+                      data._replace(frozen=())), mask
 
 
 def _batch(program, data, index_B):
@@ -249,7 +244,7 @@ def _zero_padding(mask, x):
   """Returns `x` with zeros in padding.
 
   Padding may hold a NaN of another client, which would reach the gradient even
-  if the loss masks it.
+  if the loss masks it; and which example it holds depends on where they are.
   """
   return accumulate.where(mask > 0, x, 0)
 

@@ -296,6 +296,7 @@ def _row_type(initial):
 
 def digest(tree: Any, note: dict[str, Any]) -> str:
   """Returns the SHA-256 of a tree's paths and arrays, and of a note."""
+  note = json.loads(json.dumps(note))  # as read: keys are words
   digest = hashlib.sha256(json.dumps(note, sort_keys=True).encode())
   for path, x in jax.tree.leaves_with_path(tree):
     x = np.asarray(x)

@@ -88,11 +88,23 @@ class Outcomes(NamedTuple):
   counts: Any = ()  # int [C], of predictions; 0 for clients without examples
 
   def columns(self, name: str) -> dict[str, list[float | None]]:
-    """The mean of each metric for each client; None without examples."""
+    """The mean of each metric for each client.
+
+    None without examples, and if it is not finite.
+    """
     return {f'{name}_{metric}': [
-        total / count if count else None
+        plain(total / count) if count else None
         for total, count in zip(sum_C.tolist(), self.counts.tolist())]
             for metric, sum_C in self.metrics.items()}
+
+  def known(self) -> 'Outcomes':
+    """These, but metrics are NaN where the loss is not finite.
+
+    Without that NaN logits count as a prediction of class 0.
+    """
+    return self._replace(metrics={
+        metric: np.where(np.isfinite(self.loss), sum_C, np.nan)
+        for metric, sum_C in self.metrics.items()})
 
 
 # What an evaluation returns for each example.
@@ -418,11 +430,12 @@ def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
   local_heldout of the round's clients that were not left out; `heldout` those
   of the global model on the held-out examples of all clients.
   """
+  found = {name: outcomes.known() for name, outcomes in found.items()}
   jobs, ran_J = last_round.table.jobs, last_round.ran_J
   columns = {'client': jobs.client[ran_J].tolist()}
   if names:
     columns['name'] = [names[client] for client in columns['client']]
-  columns |= {name: column[ran_J].tolist() for name, column in {
+  columns |= {name: plain(column[ran_J]) for name, column in {
       'num_examples': jobs.num_examples,
       'received': jobs.is_received, 'drift': last_round.metrics.drift_J,
       'cosine_with_mean': last_round.metrics.cosine_J}.items()}
@@ -431,6 +444,7 @@ def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
     line |= over_clients(name, found[name], is_short=True)
     columns |= found[name].columns(name)
   if heldout is not None:
+    heldout = heldout.known()
     of_local = found['local_heldout']
     line |= over_clients('global_heldout', heldout)
     line |= over_clients('local_heldout', of_local)

@@ -77,14 +77,14 @@ def _check_algorithm(spec):
         '--client_state=disk is for clients that begin with the same state, '
         'got an algorithm that draws it for each client, as moon with '
         '--first_negative=random does; give --client_state=memory')
-  if algorithm.per_client_init or _evaluates_clients(spec):
+  if algorithm.per_client_init or evaluates_clients(spec):
     raise UserError(
         '--client_state=disk is for algorithms that evaluate the global model, '
         'got one that evaluates the state of all clients together, as solo '
         'does; give --client_state=memory')
 
 
-def _evaluates_clients(spec):
+def evaluates_clients(spec: RoundSpec) -> bool:
   """Returns whether the evaluated models depend on the state of clients."""
   model, algorithm = spec.model, spec.federation.algorithm
   count = spec.federation.num_clients

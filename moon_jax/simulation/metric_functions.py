@@ -26,12 +26,16 @@ Metric = Callable[[np.ndarray, np.ndarray], Any]
 
 _NUM_BINS = 15  # of the calibration error, as in Guo et al.
 
-# Fields of metrics.jsonl and summary.json that metrics must not replace.
+# Fields of metrics.jsonl that training has not, and those of summary.json too:
+# other metrics must not replace them.
+_OF_EVALUATION = re.compile(
+    r'(test|validation|global|local|best|client)_.*|clients|rounds?|seconds|'
+    r'examples_per_second|epsilon')
 _RESERVED = re.compile(
-    r'(test|train|validation|global|local|best|mean|client|clients)_.*|rounds?|'
-    r'seconds|.*_seconds|seconds_per_round|examples_per_second|epsilon|drift|'
-    r'update_cosine|staleness|contrastive_loss|task_loss|clients|lanes|device|'
-    r'num_parameters|arithmetic|versions|command|stopped_early')
+    _OF_EVALUATION.pattern + r'|(train|mean|clients)_.*|.*_seconds|'
+    r'seconds_per_round|drift|update_cosine|staleness|contrastive_loss|'
+    r'task_loss|lanes|device|num_parameters|arithmetic|versions|command|'
+    r'stopped_early')
 
 
 def confusion(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -114,6 +118,14 @@ def names_in(flag: str) -> list[str]:
 def is_reserved(name: str) -> bool:
   """Returns whether another field of metrics.jsonl may have a name."""
   return _RESERVED.fullmatch(name) is not None
+
+
+def is_of_evaluation(name: str) -> bool:
+  """Returns whether a field of metrics.jsonl that training has not has a name.
+
+  Algorithms do not record it.
+  """
+  return _OF_EVALUATION.fullmatch(name) is not None
 
 
 def from_flag(flag: str) -> dict[str, Metric]:

@@ -14,6 +14,7 @@ from moon_jax.engine.round import RoundMetrics
 from moon_jax.engine.schedule import Table
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.models.base import Variables
+from moon_jax.simulation import metric_functions
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.metric_functions import plain
 
@@ -148,8 +149,9 @@ def of_round(federation: Federation, index: int, table: Table,
 
   Table and metrics are those of round `index`, from 0, of all runs. Clients
   that were left out do not count. A mean that an algorithm records is None if
-  it is not finite. Metrics without any value are absent. The losses of each
-  epoch are lists ("train_loss_by_epoch").
+  it is not finite. Metrics without any value are absent, as are those of a
+  server that has received nothing. The losses of each epoch are lists
+  ("train_loss_by_epoch"). Names of moon_jax's own metrics are not taken.
   """
   line: dict[str, Any] = {}
   jobs, is_own_J = table.jobs, table.jobs.run == run
@@ -157,8 +159,7 @@ def of_round(federation: Federation, index: int, table: Table,
   at = schedule.steps_of(table, run)
   at = tuple(x_S[ran_J[table.job_TL[at]]] for x_S in at)
   if len(at[0]):
-    traces = {name: trace_TL[at] for name, trace_TL in {
-        'train_loss': metrics.loss_TL, **metrics.extra_TL}.items()}
+    traces = {name: trace_TL[at] for name, trace_TL in _traces(metrics).items()}
     line = _means(federation, traces)
     if federation.epoch_losses:
       steps_J = np.maximum(jobs.num_steps // federation.local_epochs, 1)
@@ -184,12 +185,21 @@ def of_round(federation: Federation, index: int, table: Table,
   if federation.on_nan == 'skip_client':
     line['clients_left_out'] = sorted(
         jobs.client[is_own_J & ~metrics.finite_J].tolist())
+  is_received = (ran_J & jobs.is_received).any()
   of_server = {name: plain(value_R[run])
-               for name, value_R in metrics.server_R.items()}
+               for name, value_R in metrics.server_R.items() if is_received}
   if 'clients_excluded' in of_server:  # -1 in rows without such a client
     of_server['clients_excluded'] = [
         client for client in of_server['clients_excluded'] if client >= 0]
-  return of_server | line
+  return {name: value for name, value in (of_server | line).items()
+          if not metric_functions.is_of_evaluation(name)}
+
+
+def _traces(metrics):
+  """Returns what each local step records; the loss is not the algorithm's."""
+  return {'train_loss': metrics.loss_TL} | {
+      name: trace_TL for name, trace_TL in metrics.extra_TL.items()
+      if name != 'train_loss'}
 
 
 def reported(federation: Federation, table: Table, metrics: RoundMetrics,
@@ -207,8 +217,7 @@ def reported(federation: Federation, table: Table, metrics: RoundMetrics,
   at = schedule.steps_of(table, run)
   means = {name: np.bincount(
       table.job_TL[at], trace_TL[at], len(trained_J)) / np.maximum(
-          jobs.num_steps, 1) for name, trace_TL in {
-              'train_loss': metrics.loss_TL, **metrics.extra_TL}.items()}
+          jobs.num_steps, 1) for name, trace_TL in _traces(metrics).items()}
   loss_J = np.where(metrics.finite_J, _task_loss(federation, means), np.nan)
   return jobs.client[trained_J], jobs.client[received_J], loss_J[received_J]
 

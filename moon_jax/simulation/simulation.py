@@ -360,7 +360,8 @@ class Simulation:
   def _evaluated(self):
     """Returns the models to evaluate: one, or with SOLO each client's."""
     algorithm = self._program._spec.program.algorithm
-    if algorithm.per_client_init:
+    if jax.process_count() > 1 and initial_state.evaluates_clients(
+        self._program._spec):
       self._program._gather_clients()
     clients = self._clients  # on disk none is evaluated, but there is a tree
     clients = jax.tree.map(lambda x: x[:1], clients.initial) if isinstance(

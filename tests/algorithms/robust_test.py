@@ -588,17 +588,27 @@ def test_metrics_of_a_server_are_recorded():
     return message.mean, server, {
         'norm': jnp.float32(2), 'none': jnp.float32(np.nan),
         'some': jnp.array([1., np.inf]), 'ids': jnp.array([3, -1, 0]),
-        'drift': jnp.float32(-1)}
+        'drift': jnp.float32(-1), 'test_accuracy': jnp.float32(2)}
+
+  def loss(*args):
+    value, aux = mj.fedavg().loss(*args)
+    return value, aux._replace(metrics={
+        'train_loss': 1e6 + value, 'local_loss': value, 'own': value})
 
   federation = dataclasses.replace(
       federation_of(robust.mean()),
-      algorithm=mj.fedavg()._replace(aggregate=aggregate))
+      algorithm=mj.fedavg()._replace(aggregate=aggregate, loss=loss))
   record, = mj.Simulation(federation).run(1)
   found = {name: record.metrics[name]
            for name in ('norm', 'none', 'some', 'ids')}
   assert found == {
       'norm': 2, 'none': None, 'some': [1, None], 'ids': [3, -1, 0]}
-  assert record.metrics['drift'] > 0
+  assert record.metrics['drift'] > 0 and record.test_accuracy <= 1
+  assert record.metrics['train_loss'] == record.metrics['own'] < 1e6
+  assert 'local_loss' not in record.metrics
+  lost = dataclasses.replace(federation, dropout_rate=.999)
+  nothing = mj.Simulation(lost).run_round().metrics
+  assert nothing['clients_received'] == 0 and 'norm' not in nothing
 
 
 def test_flags_make_rules():

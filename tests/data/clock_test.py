@@ -128,6 +128,11 @@ def test_tiers_have_clients_of_similar_speed():
   free = clock.synchronous(made, np.arange(200.), 2, 30, seed=0, tiers=100)
   assert all(len({client // 2 for client in cohort}) == 1
              for cohort in free.cohorts)
+  # A rule that needs two clients waits until they are in one tier.
+  waits = clock.synchronous(
+      made, np.arange(200.), 2, 30, seed=0, tiers=100, least=2)
+  assert [{client // 2 for client in cohort} == {cohort[0] // 2}
+          for cohort in waits.cohorts if len(cohort) == 2] == [True] * 30
   with pytest.raises(UserError, match='tiers must be 1 to 4.*got 5'):
     clock.synchronous(ALWAYS, SECONDS, 2, 5, seed=0, tiers=5)
 

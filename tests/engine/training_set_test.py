@@ -5,6 +5,7 @@ import dataclasses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,7 +17,7 @@ from moon_jax.data.clock import Timeline
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.mapped import aligned
 from moon_jax.distributed import devices
-from moon_jax.engine import schedule, training_set
+from moon_jax.engine import schedule, segments, training_set
 from moon_jax.engine.local import TrainData
 from moon_jax.errors import UserError
 from moon_jax.simulation import build
@@ -81,6 +82,15 @@ def test_clients_with_partial_work_have_all_their_examples(two_devices):
 
 
 @pytest.mark.long
+def test_padding_is_zero_wherever_examples_are():
+  """A batch norm without mask would see which example padding holds."""
+  data = TrainData(np.full((2, 3), 7, np.uint8), np.array([5, 6], np.int32))
+  found, mask = segments._examples(data, jnp.array([1, -1]))
+  np.testing.assert_array_equal(found.inputs, [[7] * 3, [0] * 3])
+  np.testing.assert_array_equal(found.labels, [6, 0])
+  assert found.inputs.dtype == np.uint8 and mask.tolist() == [1, 0]
+
+
 def test_examples_in_a_file_change_no_bit(tmp_path):
   data = sources.load('breast_cancer')
   arrays = {'x_train': data.train_inputs, 'y_train': data.train_labels,

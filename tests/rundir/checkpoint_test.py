@@ -55,6 +55,12 @@ def hashes_of_files(path):
           for file in sorted(path.rglob('*')) if file.is_file()}
 
 
+def test_the_hash_of_a_note_is_that_of_what_is_read():
+  """JSON has words as keys, in another order: 10 before 2."""
+  note = {'left_out': {2: 'loss', 10: 'drift'}}
+  assert digest({}, note) == digest({}, json.loads(json.dumps(note)))
+
+
 @pytest.fixture(scope='module')
 def two_checkpoints(tmp_path_factory):
   """A directory with the checkpoints of rounds 1 and 2."""

@@ -247,9 +247,14 @@ def test_metrics_by_hand():
       'x_accuracy': .5, 'x_accuracy_weighted': 3 / 8,
       'x_accuracy_std': pytest.approx((1 / 6)**.5),
       'x_accuracy_worst_tenth': 0., 'x_loss': pytest.approx(4 / 3)}
-  found = evaluation.over_clients('x', Outcomes(
-      {'accuracy': np.array([1, 1])}, np.array([1., np.inf]), np.array([1, 2])))
+  diverged = Outcomes(
+      {'accuracy': np.array([1, 1])}, np.array([1., np.inf]), np.array([1, 2]))
+  found = evaluation.over_clients('x', diverged)
   assert found['x_loss'] is None and found['x_accuracy'] == .75
+  # NaN logits are a prediction of class 0, which says nothing.
+  found = evaluation.over_clients('x', diverged.known())
+  assert found['x_accuracy'] is found['x_accuracy_weighted'] is None
+  assert diverged.known().columns('x') == {'x_accuracy': [1., None]}
   nothing = Outcomes({'accuracy': np.zeros(4)}, *np.zeros((2, 4)))
   assert evaluation.over_clients('x', nothing) == {}
   assert nothing.columns('x') == {'x_accuracy': [None] * 4}

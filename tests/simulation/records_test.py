@@ -22,7 +22,8 @@ def test_a_mean_that_is_no_number_is_none():
   table = types.SimpleNamespace(
       job_TL=np.array([[0], [0], [-1]]),
       jobs=types.SimpleNamespace(
-          run=np.zeros(2, int), num_steps=np.array([2, 0])))
+          run=np.zeros(2, int), num_steps=np.array([2, 0]),
+          is_received=np.ones(2, bool)))
   federation = tiny_federation.make(algorithm=fedprox(1.))
   found = records.of_round(federation, 0, table, types.SimpleNamespace(
       finite_J=np.array([True, True]), loss_TL=np.array([[1.], [2.], [0.]]),
