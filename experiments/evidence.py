@@ -10,6 +10,7 @@ block is not what the kept files give, or if a figure stands outside of a block
 """
 
 from collections.abc import Callable
+import functools
 import json
 import pathlib
 import re
@@ -105,6 +106,7 @@ def _kept(name):
   return json.loads((RESULTS / name).read_text())
 
 
+@functools.cache
 def _runs_of(name):
   return groups_lib.ended(RESULTS / name)
 
@@ -594,6 +596,7 @@ def leakage() -> str:
 # MOON
 
 
+@functools.cache
 def _blocks(question):
   return read_blocks(RESULTS / 'full', question)
 

@@ -11,6 +11,8 @@ from moon_jax.algorithms import base, privacy, registry, server
 from moon_jax.algorithms.base import Message
 from moon_jax.config import Config
 
+pytestmark = pytest.mark.usefixtures('promotion')
+
 # Flags, and the optimizer with constants that they have always named.
 SERVERS = {
     'hsu': (dict(server_momentum=.7, server_learning_rate=.3),
@@ -24,13 +26,6 @@ SERVERS = {
     'adagrad': (dict(server_optimizer='adagrad', server_learning_rate=.01),
                 server.adagrad(.01)),
 }
-
-
-@pytest.fixture(autouse=True)
-def promotion():
-  """Allows type promotion, which optax's adaptive optimizers need."""
-  with jax.numpy_dtype_promotion('standard'):
-    yield
 
 
 def config_of(**flags):

@@ -43,8 +43,8 @@ DEFAULT = ('fedpac', 'fedsam')
 
 @pytest.mark.parametrize('name', [
     # CI runs methods that are compared with released code, and variants.
-    pytest.param(name, marks=pytest.mark.long if (
-        '-' in name or name in GOLDEN_ROWS and name not in DEFAULT) else [])
+    pytest.param(name, marks=pytest.mark.long if not name.isalnum() or (
+        name in GOLDEN_ROWS and name not in DEFAULT) else [])
     for name in ROWS])
 def test_a_method_equals_its_paper(name):
   algorithm, reference, options = ROWS[name]
