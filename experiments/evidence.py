@@ -679,7 +679,8 @@ def moon_short() -> str:
       f'{_num_ahead(at_10)}.',
       "- **Other methods on the paper's split**, after the last round, "
       'in percent (comparisons with MOON were not planned): '
-      + '; '.join(f'{row[0].split(" (")[0]} {row[3]}' for row in others) + '.',
+      + '; '.join(f'{row[0].split(" (")[0]} {row[3]}{_few_runs(row)}'
+                  for row in others) + '.',
       "- **Levels differ from the paper's** on its own split. Ours less the "
       'published ones, in points: '
       + ', '.join(f'{row[0].split(",")[0].split(" (")[0]} {row[2]}'
@@ -832,17 +833,43 @@ def moon_level() -> str:
 def moon_others() -> str:
   """Other methods beside MOON on the paper's split."""
   heading, *rows = full_report.row_table(RESULTS / 'full')
-  ahead = [f'{row[0]}, by {row[-1]} points in {row[5]} pairs; means of the '
-           f'last 10 rounds: {row[4].split()[0]} and {rows[1][4].split()[0]}'
+  ahead = [f'{row[0]}, by {row[-1]} points{_few_runs(row)}'
            for row in rows if row[-1].startswith('+')]
   headless = _blocks(questions.ROW[-1])
   curve = min((block.new for block in headless), key=lambda c: c[20:].min())
   return (
       f'{markdown([heading, *rows])}\n\n- Ahead of MOON on the same seeds: '
       f'{"; ".join(ahead) or "none"}.\n  This comparison was not planned.\n'
+      f'{_by_mu()}\n'
       '- MOON without its projection head is unstable: after round 20 one of '
       f'its runs falls to {curve[20:].min():.0f}%, in round '
       f'{20 + int(curve[20:].argmin()) + 1}, and ends at {last(curve):.0f}%.')
+
+
+def _few_runs(row):
+  """Returns how many runs a row of `row_table` has, if it has not all."""
+  return '' if row[5] == '3' else f' ({row[5]} of 3 runs)'
+
+
+def _by_mu():
+  """Returns accuracies by the weight of the contrastive loss."""
+  blocks = {'no such loss (FedAvg)': _blocks(questions.SPLIT),
+            'mu 0.1': _blocks(questions.OTHER_MU[1]),
+            'mu 1': _blocks(questions.OTHER_MU[0]),
+            'mu 5': _blocks(questions.SPLIT)}
+  seeds = set.intersection(*({b.seed for b in found}
+                             for found in blocks.values()))
+  texts = []
+  for name, found in blocks.items():
+    curves = [block.baseline if 'FedAvg' in name else block.new
+              for block in found if block.seed in seeds]
+    texts.append(f'{name} ' + ' and '.join(
+        f'{np.mean([end(curve) for curve in curves]):.1f}'
+        for end in (last, stats.mean_of_last)))
+  return ('- By the weight of the contrastive loss, in percent after the last '
+          'round and over the last 10, means over\n  '
+          f'seed{"s" * (len(seeds) > 1)} {", ".join(map(str, sorted(seeds)))}: '
+          f'{"; ".join(texts)} (not tested).')
 
 
 def moon_few() -> str:
@@ -890,10 +917,13 @@ def moon_sorted() -> str:
 
 
 def moon_left() -> str:
-  """What was planned and has no runs."""
-  left = [question.title for question in (
-      *questions.QUESTIONS, *questions.OTHER_MU) if not _blocks(question)]
-  return 'Planned and not run: ' + ('; '.join(left) or 'nothing') + '.'
+  """What was planned and has not all its runs; looks may need no more."""
+  left = [f'{question.title} ({len(_blocks(question))} of '
+          f'{question.num_blocks} pairs)' for question in (
+              *questions.QUESTIONS, *questions.OTHER_MU)
+          if question is not questions.SPLIT
+          and len(_blocks(question)) < question.num_blocks]
+  return 'Planned and not complete: ' + ('; '.join(left) or 'nothing') + '.'
 
 
 BLOCKS: dict[str, Callable[[], str]] = {  # that are no function's name
