@@ -54,9 +54,9 @@ model: here MOON's CNN for CIFAR-10, with 10 clients. A model that is averaged
 and also sent by itself counts twice (FedAMP, FedCross, FedDisco, FedFomo).
 
 Server steps such as FedAdam (`--server_optimizer`, `--server_momentum`) combine
-with any method that has a server, except CCVR. Clients of FedAMP, FedCross and
-FedFomo do not start from the global model, so there these steps change only the
-model that is reported. Most papers use plain SGD (`--momentum=0
+with any method that has a server, except CCVR and FedProto. Clients of FedAMP,
+FedCross and FedFomo do not start from the global model, so there these steps
+change only the model that is reported. Most papers use plain SGD (`--momentum=0
 --weight_decay=0`), and some average uniformly (`--weighting=uniform`).
 CCVR, FedKD and FedPHP read the number of rounds: in Python give a federation
 `planned_rounds`.

@@ -218,7 +218,8 @@ class Algorithm(NamedTuple):
     trains: `(params, batch, view) -> tree of bool scalars`, like the parameters
       or the upper levels of their tree. Returns which of trained['params'] this
       step updates. The others keep their value and their state in the local
-      optimizer. None if all train in each step.
+      optimizer. None if all train in each step. Adam corrects the moments of
+      all by the number of steps of the round, so parts must not begin later.
     finish: `(trained, view) -> (client, Message)`. Returns the new client state
       and the message after the last local step.
     aggregate: `(variables, server, Message) -> (variables, server)`. Returns

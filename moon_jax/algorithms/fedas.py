@@ -30,6 +30,7 @@ from moon_jax.algorithms import labels, mixing, parts
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.errors import UserError
 
+_TINY = 1e-30  # sum of Fisher weights up to which the body stays
 _dot = functools.partial(jnp.matmul, precision='highest')
 
 
@@ -86,8 +87,12 @@ def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
         optax.tree.scale(fisher, split(trained)[0]), fisher))
 
   def aggregate(variables, server, message):
-    body, fisher = message.total
-    return parts.merge(variables, optax.tree.scale(1 / fisher, body)), server
+    total, fisher = message.total
+    scale = 1 / jnp.maximum(fisher, _TINY)
+    body = jax.tree.map(
+        lambda w, total: jnp.where(fisher > _TINY, scale * total, w),
+        split(variables)[0], total)
+    return parts.merge(variables, body), server
 
   return parts.with_personal_part(split)._replace(
       init_client=lambda variables: variables, start=start, finish=finish,

@@ -11,7 +11,8 @@ Optimization, ICLR 2021, https://arxiv.org/abs/2012.08565.
     w_i, v_i -> view.client; v_n, P, whose models each client gets, t -> server
 
 v_i is among the v_n. The others have the largest P_in, or are random ones with
-probability epsilon - epsilon_decay t. As in the released code (NVlabs/FedFomo,
+probability epsilon - epsilon_decay t; only models that the server received in
+the last round are offered. As in the released code (NVlabs/FedFomo,
 client.py, federation.py) w_i stays without a positive g_n, P_ii begins at 0.1,
 all else of P at 0; l1=True is its norm. L_i is on the training examples; the
 paper holds some out. There is no global model: the mean of the v_i is reported.

@@ -13,7 +13,7 @@ Classifier Collaboration, ICLR 2023, https://arxiv.org/abs/2306.11867.
     phi, theta -> the last layer, `head`, and all other layers
     C, phi -> view.server, z -> Outputs.projection, lam -> hparams['lam']
     first -> hparams['head_fraction'] of the local steps, rounded; from 1 to all
-      but one, unless it is 0 or 1
+      but one, unless it is 0 or 1; a client with one step trains phi alone
 
 As in https://github.com/JianXu95/FedPAC alignment begins in the second round.
 That code also sets a_ij below 0.001 to 0, which is not done here. It trains phi
@@ -32,6 +32,7 @@ from moon_jax.algorithms import (
   prototypes,
   simplex,
 )
+from moon_jax.algorithms.arguments import from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import with_terms
 
@@ -39,6 +40,8 @@ from moon_jax.algorithms.fedavg import with_terms
 def fedpac(num_clients: int, lam: float = 1.0, head_fraction: float = 1 / 6,
            head: str = 'out') -> Algorithm:
   """Returns FedPAC; `head` is the name of the last layer."""
+  from_0_to_1(head_fraction=head_fraction, usual='1/6')
+
   def terms(outputs, batch, view):
     square_B = view.server[1].distance_B(outputs.projection, batch.labels)
     return {'apart': losses.masked_mean(square_B, batch.mask)}
@@ -78,4 +81,4 @@ def fedpac(num_clients: int, lam: float = 1.0, head_fraction: float = 1 / 6,
           local_model=lambda trained, view: with_head(
               trained, view.variables['params'][head]),
           personal_model=lambda trained, view: trained,
-          needs={'num_clients': num_clients})
+          needs={'num_clients': num_clients, 'optimizer': 'sgd'})

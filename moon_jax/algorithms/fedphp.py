@@ -57,8 +57,8 @@ def fedphp(lam: float = 0.1, mu_max: float = 0.9, transfer: str = 'kd',
 def inherited(trained, view):
   """Returns the next h_i."""
   h, n = view.client
-  expected = jnp.maximum(jnp.floor(
-      view.hparams['participation'] * view.hparams['num_rounds']), 1)
+  expected = view.hparams['participation'] * view.hparams['num_rounds']
+  expected = jnp.maximum(jnp.floor(jnp.round(expected, 3)), 1)  # 0.21 of 300
   mu = view.hparams['mu_max'] * jnp.minimum(jnp.float32(n) / expected, 1)
   return jax.tree.map(lambda h, w: mu * h + (1 - mu) * w, h, trained)
 

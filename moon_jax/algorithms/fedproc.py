@@ -61,7 +61,9 @@ def loss(model, variables, batch, view):
   gpc = losses.masked_mean(
       losses.cross_entropy_B(similarity_BK, batch.labels), batch.mask)
   t = view.round.astype(jnp.float32)
-  alpha = jnp.where(t > 0, jnp.minimum(t / view.hparams['total_rounds'], 1), 1)
+  has_prototypes = (t > 0) & jnp.any(view.server.is_known_K)
+  alpha = jnp.where(
+      has_prototypes, jnp.minimum(t / view.hparams['total_rounds'], 1), 1)
   ce = model.task.loss(outputs.logits, batch)
   return (1 - alpha) * gpc + alpha * ce, LossAux(
       variables, {'prototype_loss': gpc})

@@ -41,4 +41,5 @@ def fedrep(head: str = 'out', head_fraction: float = 0.5) -> Algorithm:
             for name in params}
 
   return fedper(head)._replace(
-      trains=trains, hparams={'head_fraction': head_fraction})
+      trains=trains, hparams={'head_fraction': head_fraction},
+      needs={'optimizer': 'sgd'})

@@ -82,6 +82,8 @@ _personal_part = functools.partial(
     Method, kind='personal', keeps_client_state=True, sends_only_model=False)
 _personal_model = functools.partial(
     Method, kind='personal', keeps_client_state=True)
+# Adam corrects the moments of both by the steps of all.
+_IN_TURN = 'since its head and its body train in turn'
 
 _ROWS: dict[str, Method] = {
     'fedavg': Method(
@@ -108,7 +110,8 @@ _ROWS: dict[str, Method] = {
         'FedProto', 'Tan et al. 2022', '2105.00243',
         reason='since its released form counts epochs'),
     'fedpac': _sends_more(
-        'FedPAC', 'Xu et al. 2023', '2306.11867', kind='personal'),
+        'FedPAC', 'Xu et al. 2023', '2306.11867', kind='personal',
+        reason=_IN_TURN),
     'feddbe': _personal_part('FedDBE', 'Zhang et al. 2023', '2311.14975'),
     'feduv': Method('FedUV', 'Son et al. 2024', '2402.18372'),
     'fedlc': Method('FedLC', 'Zhang et al. 2022', '2209.00189'),
@@ -133,7 +136,8 @@ _ROWS: dict[str, Method] = {
     'fedexp': _sends_more('FedExP', 'Jhunjhunwala et al. 2023', '2301.09604'),
     'ccvr': _sends_more('CCVR', 'Luo et al. 2021', '2106.05001'),
     'fedper': _personal_part('FedPer', 'Arivazhagan et al. 2019', '1912.00818'),
-    'fedrep': _personal_part('FedRep', 'Collins et al. 2021', '2102.07078'),
+    'fedrep': _personal_part(
+        'FedRep', 'Collins et al. 2021', '2102.07078', reason=_IN_TURN),
     'lgfedavg': _personal_part('LG-FedAvg', 'Liang et al. 2020', '2001.01523'),
     'fedbn': _personal_part('FedBN', 'Li et al. 2021', '2102.07623'),
     'fedbabu': _sends_more(

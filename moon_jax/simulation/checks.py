@@ -146,10 +146,15 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
      'optimizer would change again; got --server_optimizer={c.server_optimizer}'
      ' --server_momentum={c.server_momentum} --server_learning_rate='
      '{c.server_learning_rate}. Remove them'),
-    (lambda c: not registry.method(c).has_server and (
-        c.server_optimizer != 'sgd' or c.server_momentum),
-     '--algorithm={c.algorithm} has no server; got --server_optimizer='
-     '{c.server_optimizer} --server_momentum={c.server_momentum}. Remove them'),
+    (lambda c: not server.is_plain(c) and (
+        c.algorithm == 'fedproto' or not registry.method(c).has_server),
+     '--algorithm={c.algorithm} has no model at the server; got '
+     '--server_optimizer={c.server_optimizer} --server_momentum='
+     '{c.server_momentum} --server_learning_rate={c.server_learning_rate}. '
+     'Remove them'),
+    (lambda c: c.algorithm == 'fedproto' and _is_changed(c, 'weighting'),
+     '--algorithm=fedproto averages no models; remove --weighting='
+     '{c.weighting}'),
     # Training.
     *((lambda c, name=name: c.algorithm == 'fedphp' and _is_changed(c, name),
        '--algorithm=fedphp takes from --participation how often clients train; '
@@ -266,6 +271,9 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
       for name, what in (('dp_noise_multiplier', 'is a multiple of'),
                          ('dp_quantile', 'adapts'),
                          ('dp_unit', 'clips gradients to'))),
+    (lambda c: c.dp_unit == 'example' and not c.shuffle,
+     '--dp_unit=example needs batches that do not depend on the labels; remove '
+     '--noshuffle'),
     (lambda c: c.dp_unit == 'example' and c.on_nan != 'stop',
      '--on_nan={c.on_nan} reveals whose loss is not finite; remove it or '
      '--dp_unit=example'),

@@ -238,7 +238,9 @@ def _check_needs(federation):
                 'tiers, or the times at which clients are available')
     elif name == 'cohorts' and federation.selection is not None:
       remedy = 'Remove the selection and the cohorts'
-    _require(value == needed, f'the algorithm needs {flag}; got '
+    # Rounds of a file of cohorts may be smaller than a rule is made for.
+    is_met = value <= needed if name == 'cohort_size' else value == needed
+    _require(is_met, f'the algorithm needs {flag}; got '
              f'{name}={_short(value)} of the federation. {remedy}')
 
 

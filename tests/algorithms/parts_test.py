@@ -1,6 +1,7 @@
 """Methods in which a part of the network is personal."""
 
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import base, fedbn, parts
+from moon_jax.algorithms.base import Message
 from moon_jax.models import layers, Outputs
 import plain
 
@@ -167,3 +169,27 @@ def test_fedrod_learns_from_clients_without_some_class():
   assert np.isfinite(loss) and all(
       np.isfinite(g).all() for g in jax.tree.leaves(grads))
   np.testing.assert_array_equal(grads['generic']['b'][1], 0)
+
+
+def test_fedas_keeps_the_body_if_no_fisher_weight_is_left():
+  """Of clients that fit their data without error; it was NaN."""
+  algorithm = mj.fedas()
+  old = {'params': {'fc1': jnp.ones(2), 'out': jnp.ones(3)}}
+  body, _ = parts.body_and_head('out')(old)
+  for fisher, expected in (0., 1.), (1e-38, 1.), (2., 3.):
+    total = jax.tree.map(lambda x, f=fisher: 3 * f * x, body)
+    found, _ = algorithm.aggregate(old, (), Message(
+        (), total=(total, jnp.float32(fisher))))
+    np.testing.assert_allclose(found['params']['fc1'], expected)
+    np.testing.assert_array_equal(found['params']['out'], 1)
+
+
+def test_fedphp_counts_whole_rounds():
+  """0.21 of 300 rounds are 63, not 62, in floating point too."""
+  algorithm = mj.fedphp(mu_max=.9, participation=.21)
+  view = types.SimpleNamespace(
+      client=({'w': jnp.ones(1)}, jnp.int32(31)), hparams={
+          name: jnp.float32(value) for name, value in (
+              algorithm.hparams | {'num_rounds': 300}).items()})
+  (h, _), _ = algorithm.finish({'w': jnp.zeros(1)}, view)
+  np.testing.assert_allclose(h['w'], .9 * 31 / 63, rtol=1e-6)
