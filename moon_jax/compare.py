@@ -236,15 +236,19 @@ def differences(groups: Sequence[Arm], base: Arm,
         arm.settings.get(name) != base.settings.get(name)
         for name in ('dataset', 'content of dataset', 'eval_examples')):
       continue
+    every = [{run.config.eval_every for run in one.runs.values()}
+             for one in (arm, base)]
     found = [groups_lib.compare(arm, base, n, measure) for n in (1, stats.LAST)]
     rows.append([_label(arm), str(len(found[0].differences)), *(
+        'other --eval_every' if n > 1 and len(set.union(*every)) > 1 else
         f'{pairs.mean:+.{digits}f}'
         + (f' ({interval})' if (
             interval := paired.interval_text(pairs, digits)) else '')
-        if pairs.differences else 'no common seed' for pairs in found)])
+        if pairs.differences else 'no common seed'
+        for n, pairs in zip((1, stats.LAST), found))])
   if len(rows) == 1:
     return []
-  return [f'difference from {base.label}{unit}, over common seeds (95% '
+  return [f'difference from {_label(base)}{unit}, over common seeds (95% '
           'interval)', *aligned(rows)]
 
 

@@ -132,12 +132,19 @@ def compare(new: Arm, base: Arm, num_rounds: int = 1,
             measure: str = 'test_accuracy') -> Comparison:
   """Compares `Arm.values` over common seeds; accuracies in points.
 
-  `paired.shown` may leave out tests.
+  If several seeds have each of several splits, the mean over a split is one
+  pair: their differences are not independent. `paired.shown` may leave out
+  tests.
   """
   ours, theirs = (arm.values(measure, num_rounds) for arm in (new, base))
   seeds = [seed for seed in ours if seed in theirs]
-  pairs = paired.compare(
-      [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+  splits = list(dict.fromkeys(split for _, split in seeds))
+  blocks = [[seed for seed in seeds if seed[1] == split] for split in splits]
+  if len(splits) == 1:
+    blocks = [[seed] for seed in seeds]
+  pairs = paired.compare(*(
+      [statistics.fmean(values[seed] for seed in block) for block in blocks]
+      for values in (ours, theirs)))
   return paired.shown(pairs, 100. if 'accuracy' in measure else math.inf)
 
 

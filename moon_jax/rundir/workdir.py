@@ -94,10 +94,10 @@ class Workdir:
     _check_types(self.path)
     old, lines = self._read_json('config.json'), self.lines()
     has_summary = (self.path / 'summary.json').exists()
-    if old is not None and (lines or has_summary):
-      identity.check_same_run(self.path, old, self._config, self._inputs)
     has_checkpoints = self.checkpoints.is_dir() and any(
         self.checkpoints.iterdir())
+    if old is not None and (lines or has_summary or has_checkpoints):
+      identity.check_same_run(self.path, old, self._config, self._inputs)
     if old is None and (lines or has_checkpoints):
       raise UserError(
           f'--workdir={self.path} must hold a run of moon_jax or nothing, got '

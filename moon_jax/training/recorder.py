@@ -198,7 +198,7 @@ class Recorder:
       where = failure
     self.result = DivergedError(f'{error}. {where}')
     processes.run_on_first_process(lambda: self.workdir.write_diverged(
-        self.simulation.rounds_done, str(self.result)))
+        len(self.workdir.lines()), str(self.result)))
 
   def finish(self, compile_seconds: float,
              total_seconds: Callable[[], float]) -> None:

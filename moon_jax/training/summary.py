@@ -104,16 +104,17 @@ def best_line(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
 
   None if no line has one. Without accuracies it has the lowest loss.
   """
-  evaluated = [line for line in lines if measure(line, 'validation')]
-  return best_of(evaluated, measure(evaluated[0], 'validation')
-                 ) if evaluated else None
+  name = next(filter(None, (measure(line, 'validation') for line in lines)),
+              None)
+  evaluated = [line for line in lines if line.get(name) is not None]
+  return best_of(evaluated, name) if name else None
 
 
 def is_stopped(config: Config, lines: list[dict[str, Any]]) -> bool:
   """Returns whether --early_stopping ends the run after these lines."""
   best = best_line(lines)
-  num_since = sum(measure(line, 'validation') is not None for line in lines
-                  if best and line['round'] > best['round'])
+  num_since = sum(any(name.startswith('validation_') for name in line)
+                  for line in lines if best and line['round'] > best['round'])
   return 0 < config.early_stopping <= num_since
 
 

@@ -85,9 +85,24 @@ def test_intervals_that_say_nothing_are_not_shown(differences, text):
 
 def test_only_intervals_of_accuracies_have_a_limit():
   new, base = (types.SimpleNamespace(values=lambda *_, values=values: values)
-               for values in ({0: 300., 1: 100., 2: 200.}, {0: 0, 1: 0, 2: 0}))
+               for values in (
+                   {(0, 0): 300., (1, 1): 100., (2, 2): 200.},
+                   {(0, 0): 0, (1, 1): 0, (2, 2): 0}))
   assert groups.compare(new, base, measure='test_loss').high > 400
   assert math.isnan(groups.compare(new, base).high)
+
+
+def test_runs_that_share_a_split_are_one_pair():
+  """Three seeds on each of three splits are no nine independent pairs."""
+  arm = lambda values: types.SimpleNamespace(values=lambda *_: values)
+  of_split = {0: 1., 1: 2., 2: 4.}
+  crossed = {(seed, split): of_split[split] + .1 * seed
+             for seed in range(3) for split in range(3)}
+  zeros = dict.fromkeys(crossed, 0.)
+  found = groups.compare(arm(crossed), arm(zeros))
+  np.testing.assert_allclose(found.differences, [1.1, 2.1, 4.1])
+  on_one = {seed: value for seed, value in crossed.items() if not seed[1]}
+  assert len(groups.compare(arm(on_one), arm(zeros)).differences) == 3
 
 
 def test_a_target_is_reached_by_the_running_median():

@@ -73,10 +73,12 @@ def test_a_run_begins_without_what_a_killed_one_left(tmp_path):
       'partition.npz']
 
 
-def test_a_summary_is_that_of_the_configuration(tmp_path):
-  """Also if the metrics are gone."""
+@pytest.mark.parametrize('name', ['summary.json', 'checkpoints/1'])
+def test_a_summary_is_that_of_the_configuration(name, tmp_path):
+  """Also if the metrics are gone, or not written yet."""
   begun(tmp_path).close()
-  (tmp_path / 'summary.json').write_text('{"rounds": 1}')
+  (tmp_path / name).mkdir(parents=True) if '/' in name else (
+      tmp_path / name).write_text('{"rounds": 1}')
   other = dataclasses.replace(Config(), workdir=str(tmp_path), mu=.125)
   with pytest.raises(UserError, match='mu'):
     workdir.Workdir(other).check()

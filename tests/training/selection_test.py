@@ -31,6 +31,15 @@ def lines_of(*accuracies):
           for t, a in enumerate(accuracies, 1)]
 
 
+def test_an_evaluation_that_is_not_finite_counts_but_is_not_the_best():
+  lines = lines_of(.5, .7, .1, .1)
+  for line in lines[2:]:
+    line['validation_accuracy'] = None
+  assert summary.best_line(lines)['round'] == 2
+  assert summary.is_stopped(Config(early_stopping=2), lines)
+  assert not summary.is_stopped(Config(early_stopping=3), lines)
+
+
 @pytest.mark.parametrize('accuracies, best, since', [
     ((), None, 0), ((None, None), None, 0), ((.5,), 1, 0),
     ((.5, .7, .7), 2, 1), ((.5, None, .7, None, .6, .7, .1), 3, 3)])
