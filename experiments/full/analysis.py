@@ -80,20 +80,39 @@ def compare(blocks: list[Block], endpoint) -> Comparison:
                         [endpoint(block.baseline) for block in blocks])
 
 
-def beside_published(question: Question, blocks: list[Block]) -> Comparison:
-  """Returns our paired difference less the published one, after the last round.
+def beside_published(question: Question, blocks: list[Block], endpoint=last
+                     ) -> Comparison:
+  """Returns our paired difference at an endpoint less the published one.
 
   The published one is of two unpaired groups of runs, so its error is that of
   both means. Welch's test, with Satterthwaite's degrees of freedom. There are
   no pairs.
   """
-  d = compare(blocks, last)
-  theirs = [arm.published[-1] for arm in (question.new, question.baseline)]
-  parts = [(d.std**2 / len(blocks), len(blocks)),
-           *((x.std**2 / x.n, x.n) for x in theirs)]
-  variance = sum(part for part, _ in parts)
-  freedom = variance**2 / sum(part**2 / (n - 1) for part, n in parts)
-  mean, error = d.mean - theirs[0].mean + theirs[1].mean, math.sqrt(variance)
+  d = compare(blocks, endpoint)
+  new, old = _published(question)
+  return _welch(d.mean - new.mean + old.mean, [
+      (d.std, len(blocks)), (new.std, new.n), (old.std, old.n)])
+
+
+def published_difference(question: Question) -> Comparison:
+  """Returns the published difference, by Welch's test; there are no pairs."""
+  new, old = _published(question)
+  return _welch(new.mean - old.mean, [(new.std, new.n), (old.std, old.n)])
+
+
+def _published(question):
+  return [arm.published[-1] for arm in (question.new, question.baseline)]
+
+
+def _welch(mean, groups):
+  """Returns a sum of means of groups, of (standard deviation, number) each.
+
+  The degrees of freedom are Satterthwaite's.
+  """
+  parts = [std**2 / n for std, n in groups]
+  freedom = sum(parts)**2 / sum(
+      part**2 / (n - 1) for part, (_, n) in zip(parts, groups))
+  error = math.sqrt(sum(parts))
   half = scipy_stats.t.ppf(1 - paired.LEVEL / 2, freedom) * error
   return Comparison(
       mean=mean, low=mean - half, high=mean + half,

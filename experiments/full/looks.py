@@ -115,22 +115,23 @@ def table(blocks: Sequence[Block]) -> list[list[str]]:
   d = differences(blocks)
   found = state(d)
   level = _percent(found.look.level)
+  is_open = found.verdict == 'open'
   rows = [['pairs', 'mean difference, points', '95% interval, unadjusted',
-           f'{level} interval', 'chance that one more pair excludes 0']]
+           f'{level} interval', *['chance that the interval excludes 0 after '
+                                  'one more pair'] * is_open]]
   names = {'all': d, 'without pair 0': np.array(
       [x for block, x in zip(blocks, d) if block.seed])}
   for name, values in names.items():
     if not len(values):
       continue
-    chance = (next_ends(values, found.look.level)
-              if found.verdict == 'open' else math.nan)
+    chance = next_ends(values, found.look.level) if is_open else math.nan
     interim = ', interim' * found.is_interim
     rows.append([
         f'{len(values)}, {name}{interim}',
         stats.mean_and_std(values, 2, sign='+'),
         *(stats.interval_text(*paired.interval(values, of), 2)
           for of in (paired.LEVEL, found.look.level)),
-        '' if math.isnan(chance) else f'{100 * chance:.0f}%'])
+        *['' if math.isnan(chance) else f'{100 * chance:.0f}%'] * is_open])
   return rows
 
 

@@ -123,11 +123,11 @@ RECIPE = Question(
         (Published(_FLOWER, 47.51, 1.29),)),
     num_rounds=100, num_blocks=4)
 SMALL_MU = Question(
-    'moon-mu1', 'MOON with mu 1 against FedAvg, as question 2',
+    'moon-mu1', 'MOON with mu 1 against FedAvg, 10 clients, a split per seed',
     _FEDAVG, Arm('moon-mu1', 'MOON, mu 1', ('--algorithm=moon', '--mu=1')),
     num_rounds=100, num_blocks=5, is_primary=False)
 ONE_EPOCH = Question(
-    'moon-1-epoch', 'MOON against FedAvg, one local epoch',
+    'moon-1-epoch', 'MOON against FedAvg, 10 clients, one local epoch',
     Arm('fedavg-1-epoch', 'FedAvg', (*FEDAVG, '--local_epochs=1')),
     Arm('moon-1-epoch', 'MOON', (*MOON, '--local_epochs=1')),
     num_rounds=100, num_blocks=5, is_primary=False)

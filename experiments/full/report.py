@@ -19,6 +19,7 @@ from experiments.full.analysis import (
   compare,
   last,
   MIN_PAIRS,
+  MIN_PERMUTED,
   needed,
   read_blocks,
   sides,
@@ -54,11 +55,15 @@ def _commits(directory):
   text = (f'Commit {questions.COMMIT[:7]}; part 4 of the amendment, '
           f'{questions.PART_4[:7]}')
   if begun:
+    groups = {}
+    for name, facts in begun.items():
+      groups.setdefault((facts['rounds'], facts['device'],
+                         facts['versions']['jax']), []).append(f'`{name}`')
     text += (f'. Begun on a GPU, commit {questions.AMENDMENT_2[:7]} '
-             '([amendment 2](../full/AMENDMENT_2.md)): ' + ', '.join(
-                 f'`{name}` (rounds 1 to {facts["rounds"]} on an '
-                 f'{facts["device"]}, JAX {facts["versions"]["jax"]})'
-                 for name, facts in begun.items()))
+             '([amendment 2](../full/AMENDMENT_2.md)): ' + '; '.join(
+                 f'{", ".join(names)} (rounds 1 to {rounds} on an {device}, '
+                 f'JAX {version})'
+                 for (rounds, device, version), names in groups.items()))
   return f'{text}.'
 
 
@@ -67,13 +72,18 @@ def summary() -> str:
   blocks = _read()
   holm = adjusted(blocks)
   adjusted_p = lambda q: (
-      f" Holm's p: {stats.p_text(holm[q.name])}." if q.name in holm else '')
+      f" Holm's p: {stats.p_text(holm[q.name])}" + (
+          ', not significant at 0.05.' if compare(
+              blocks[q.name], last).p_value < paired.LEVEL <= holm[q.name]
+          else '.') if q.name in holm else '')
   primary = [q for q in questions.QUESTIONS if q.is_primary]
   rows = [['clients, rounds of 10 epochs', 'method',
            'test accuracy after the last round (%)',
            f'mean of last {stats.LAST} rounds (%)', 'runs', 'published (%)']]
-  for question in primary:
+  for question in (primary[0], questions.SPLIT, *primary[1:]):
     setting = question.title.split(', ', 1)[1].replace(' of 10 epochs', '')
+    if question is questions.SPLIT:
+      setting = f"10 clients, the paper's split, {setting}"
     for arm, curves in sides(question, blocks[question.name]):
       if curves:
         rows.append([
@@ -260,7 +270,8 @@ def _pairs(question, blocks):
 
 def _tests(question, blocks, holm_p):
   """Returns a table of intervals and, for primary questions, of tests."""
-  columns = 7 if question.is_primary else 3
+  columns = (3 if not question.is_primary else
+             7 if len(blocks) >= MIN_PERMUTED else 6)
   rows = [['endpoint', 'difference, points', '95% interval', 'p, paired t',
            'p, Holm', 'p, TOST ±1', 'p, sign flip']]
   for name, endpoint in (('last round', last),
@@ -299,8 +310,9 @@ def _published(question, blocks):
 
 def _rounds(blocks):
   """Returns a table of rounds to FedAvg's final accuracy and differences."""
-  rows = [['block', "rounds to the baseline's final accuracy: baseline",
-           'new', *[f'difference after round {r}' for r in _EARLY_ROUNDS]]]
+  rows = [['block', 'round in which FedAvg reaches its own last accuracy '
+           f'(median of {_WINDOW} rounds)', 'round in which MOON reaches it',
+           *[f'difference after round {r}, points' for r in _EARLY_ROUNDS]]]
   for block in blocks:
     reached = [stats.first_reached(curve, last(block.baseline), _WINDOW)
                for curve in (block.baseline, block.new)]
