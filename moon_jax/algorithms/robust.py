@@ -61,7 +61,8 @@ class Rule(NamedTuple):
     min_received: the lowest n for which the rule is defined.
     init: `(update_D) -> state`. Returns the first state of the rule for an
       update of zeros.
-    is_for_parameters: whether the rule is wrong for running statistics.
+    is_for_parameters: whether the rule is wrong for running statistics, such
+      as variances, which it could make negative.
     trusted: a client that must be honest and in each round; None if none must.
   """
 
@@ -229,7 +230,8 @@ def centred_clipping(radius: float = 10.0, iterations: int = 1) -> Rule:
         _clipped(u_JD - v_D[None], radius), is_received_J), v_D)
     return v_D, v_D
 
-  return Rule(apply, init=lambda update_D: update_D)
+  # Its momentum moves statistics beyond those of all clients.
+  return Rule(apply, init=lambda update_D: update_D, is_for_parameters=True)
 
 
 def dnc(byzantine: int = 1, iterations: int = 1, coordinates: int = 10_000,
@@ -310,7 +312,8 @@ def fltrust(trusted: int = 0) -> Rule:
         jnp.sum(score_J), TINY)
     return update_D, state, ~is_other_J | (score_J > 0)
 
-  return Rule(apply, 2, trusted=trusted)
+  # A long step of the trusted client would make variances negative.
+  return Rule(apply, 2, trusted=trusted, is_for_parameters=True)
 
 
 def majority_vote(step: float = 0.001) -> Rule:
@@ -431,8 +434,9 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
     check(message, view.variables)
     if rule.is_for_parameters and set(view.variables) != {'params'}:
       raise UserError(
-          'the rule majority_vote is for parameters, and this network also '
-          'sends running statistics; give --norm=group, or another rule')
+          'the rules centred_clipping, fltrust and majority_vote are for '
+          'parameters, and this network also sends running statistics; give '
+          '--norm=group, or another rule')
     return client, Message((), each=flat(jax.tree.map(
         jnp.subtract, message.mean, view.variables)))
 

@@ -1,7 +1,9 @@
 """The data set type that all other modules take."""
 
 from collections.abc import Sequence
+import functools
 import hashlib
+import inspect
 import pathlib
 from typing import NamedTuple, TYPE_CHECKING
 
@@ -162,8 +164,9 @@ class Dataset(NamedTuple):
     fields = [x for name, x in zip(self._fields, self)
               if name not in ('name', 'client_names', 'task')
               and not (name == 'test_clients' and x is None)]
-    if self.task_name != 'classification':
-      fields += [self.task_name, *_own_code(self.task)]
+    own_code = _own_code(self.task)
+    if own_code or self.task_name != 'classification':
+      fields += [self.task_name, *own_code]
     digest = hashlib.sha256(repr([
         x if not isinstance(x, np.ndarray) else (x.dtype.str, x.shape)
         for x in fields]).encode())
@@ -178,8 +181,14 @@ def _own_code(task):
   """Returns the source files of the functions of a task of your own."""
   functions = () if isinstance(task, str) else (
       task.loss_B, task.metrics_B, task.count_B)
-  files = {function.__code__.co_filename for function in functions
-           if hasattr(function, '__code__')
-           and function.__module__ != 'moon_jax.tasks'}
-  return [path.read_bytes() for path in map(pathlib.Path, sorted(files))
-          if path.is_file()]
+  files, settings = set(), []
+  for function in functions:
+    while isinstance(function, functools.partial):
+      settings += map(repr, (function.args, function.keywords))
+      function = function.func
+    function = inspect.unwrap(function) if callable(function) else function
+    if hasattr(function, '__code__') and not (
+        function.__module__.startswith('moon_jax.')):
+      files.add(function.__code__.co_filename)
+  return [*settings, *(path.read_bytes() for path in map(
+      pathlib.Path, sorted(files)) if path.is_file())]

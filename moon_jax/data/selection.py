@@ -78,8 +78,9 @@ def power_of_choice(candidates: int = 0) -> Selection:
   Federated Learning, AISTATS 2022,
   https://proceedings.mlr.press/v151/jee-cho22a.html, in the variant rpow-d: the
   loss of a client is the mean over its local steps when it last trained, and
-  infinite before. Ties are broken at random. (In pow-d and cpow-d candidates
-  evaluate the current model in each round.)
+  infinite before. Of equals those drawn first count, which larger clients tend
+  to be. (In pow-d and cpow-d candidates evaluate the current model in each
+  round.)
 
   The paper averages the models of a round with equal weights: pass
   weighting="uniform".
@@ -114,7 +115,7 @@ def power_of_choice(candidates: int = 0) -> Selection:
         most, min(count, np.count_nonzero(weight)), replace=False,
         p=weight / sum(weight))
     loss = np.where(np.isnan(view.loss), np.inf, view.loss)[drawn]
-    # The sort is stable, and candidates come in random order.
+    # The sort is stable: equals keep the order of the draw.
     return drawn[np.argsort(-loss, kind='stable')][:least]
 
   return select

@@ -338,7 +338,7 @@ class Evaluator:
         sums, each_R = result
         parts.append(jax.device_get(sums))
       total = jax.tree.map(lambda *x: np.sum(
-          x, 0, np.result_type(x[0], np.int64)), *parts)
+          x, 0, np.result_type(x[0], np.int64)), *parts).known()
       for metric, sum_R in total.metrics.items():
         mean_R = sum_R / count
         line[f'{name}_{metric}'] = plain(mean_R.mean())
@@ -475,7 +475,8 @@ def over_clients(name: str, outcomes: Outcomes,
       values[f'{metric}_weighted'] = sum_C.sum() / counts.sum()
     values[f'{metric}_std'] = mean_C.std()
     if metric == 'accuracy' and not is_short:
-      values['accuracy_worst_tenth'] = np.sort(mean_C)[:num_worst].mean()
+      values['accuracy_worst_tenth'] = (  # NaN if any is, as the mean
+          np.sort(mean_C)[:num_worst].mean() + 0 * mean_C.mean())
   if not is_short:
     values['loss'] = (loss_sum / counts).mean()
   return {f'{name}_{key}': plain(value) for key, value in values.items()}

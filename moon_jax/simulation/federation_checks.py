@@ -508,7 +508,8 @@ def _warn_of_pixels(data):
 
 def _warn_of_padding(federation, example):
   """Warns if the padding of short batches reaches the network's state."""
-  sizes_C, size = clients_lib.sizes(federation.clients), federation.batch_size
+  sizes_C = clients_lib.sizes(federation.clients)
+  size = min(federation.batch_size, int(sizes_C.max()))  # as in rounds
   is_padded_C = (sizes_C % size > 0 if federation.last_batch == 'keep'
                  else sizes_C < size)
   if federation.model.uses_mask or not is_padded_C.any():
@@ -520,7 +521,7 @@ def _warn_of_padding(federation, example):
     flag = '--batch_size' if federation.config else 'batch_size'
     warnings.warn(
         f'a batch of a client with {smallest} examples is padded to '
-        f'{flag}={federation.batch_size}, and the network'
+        f'{size} ({flag}={federation.batch_size}), and the network'
         f'{federation.model.place} takes no mask, so that the padding changes '
         f'its {", ".join(state)}. Take the argument mask, or lower {flag} '
         '(docs/user_model.md)', stacklevel=2)

@@ -34,8 +34,9 @@ _OF_EVALUATION = re.compile(
 _RESERVED = re.compile(
     _OF_EVALUATION.pattern + r'|(train|mean|clients)_.*|.*_seconds|'
     r'seconds_per_round|drift|update_cosine|staleness|contrastive_loss|'
-    r'task_loss|lanes|device|num_parameters|arithmetic|versions|command|'
-    r'stopped_early')
+    r'task_loss|cross_entropy|proximal_term|learning_rate|bytes_per_round|'
+    r'attackers|secure_error|lanes|device|num_parameters|'
+    r'arithmetic|versions|command|stopped_early')
 
 
 def confusion(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

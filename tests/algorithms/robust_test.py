@@ -516,9 +516,11 @@ def test_methods_that_send_more_are_refused():
         fed.scaffold(len(fed.SIZES)), robust.median())).round()
 
 
-def test_majority_votes_refuse_running_statistics():
-  with pytest.raises(UserError, match='majority_vote is for parameters'):
-    fed.Federation(robust.with_rule(fed.fedavg(), robust.majority_vote()),
+@pytest.mark.parametrize('rule', [
+    robust.majority_vote(), robust.fltrust(), robust.centred_clipping()])
+def test_rules_that_could_make_variances_negative_refuse_them(rule):
+  with pytest.raises(UserError, match='majority_vote are for parameters'):
+    fed.Federation(robust.with_rule(fed.fedavg(), rule),
                    model=fed.linear_model(has_state=True)).round()
 
 
