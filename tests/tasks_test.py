@@ -1,6 +1,7 @@
 """Tasks other than classification, and networks of which a part trains."""
 
 import dataclasses
+import functools
 import re
 import textwrap
 import types
@@ -144,6 +145,22 @@ NUMBERS = np.zeros(30, np.float32)
 def test_labels_that_do_not_fit_are_refused(task, labels, words):
   with pytest.raises(mj.UserError, match=words):
     federation(data=token_data()._replace(train_labels=labels), task=task)
+
+
+def test_the_loss_is_a_part_of_the_identity_of_data():
+  """Whatever the name of the task, and of partial or jitted functions."""
+  def weighted(logits, labels, weight=2.):
+    return weight * logits[:, 0]
+
+  data = mj.load_dataset('digits')
+  found = [data._replace(task=task).fingerprint() for task in (
+      'classification', tasks.CLASSIFICATION, *(
+          tasks.CLASSIFICATION._replace(loss_B=loss_B) for loss_B in (
+              weighted, jax.jit(weighted),
+              functools.partial(weighted, weight=3.),
+              functools.partial(weighted, weight=4.))))]
+  assert found[0] == found[1] and found[2] == found[3]
+  assert len({*found}) == 4
 
 
 def test_a_network_of_another_task_is_refused():

@@ -181,7 +181,8 @@ def _own_code(task):
   """Returns the source files of the functions of a task of your own."""
   functions = () if isinstance(task, str) else (
       task.loss_B, task.metrics_B, task.count_B)
-  files, settings = set(), []
+  files: set[str] = set()
+  settings: list[str] = []
   for function in functions:
     while isinstance(function, functools.partial):
       settings += map(repr, (function.args, function.keywords))

@@ -253,7 +253,8 @@ def test_metrics_by_hand():
   assert found['x_loss'] is None and found['x_accuracy'] == .75
   # NaN logits are a prediction of class 0, which says nothing.
   found = evaluation.over_clients('x', diverged.known())
-  assert found['x_accuracy'] is found['x_accuracy_weighted'] is None
+  assert found['x_accuracy'] is found['x_accuracy_weighted'] is (
+      found['x_accuracy_worst_tenth']) is None
   assert diverged.known().columns('x') == {'x_accuracy': [1., None]}
   nothing = Outcomes({'accuracy': np.zeros(4)}, *np.zeros((2, 4)))
   assert evaluation.over_clients('x', nothing) == {}
