@@ -138,7 +138,8 @@ def shared(name):
       is_changed=not {'attack', 'compress', 'asynchronous'}.isdisjoint(
           setting),
       has_state=not is_private and setting.get(
-          'aggregation') != 'majority_vote')
+          'aggregation') not in (
+              'majority_vote', 'fltrust', 'centred_clipping'))
 
 
 SETTINGS = {'-'.join(map(str, setting.values())): setting for setting in [
