@@ -42,7 +42,7 @@ def test_algorithms_see_the_round_and_rates_follow_the_schedule():
   """One program for all rounds; a rate that becomes negative is an error."""
   def loss(model, trained, batch, view):
     ce, aux = fedavg_loss(model, trained, batch, view)
-    seen = {'round': view.round.astype('float32'),
+    seen = {'seen_round': view.round.astype('float32'),
             'step': batch.step.astype('float32'),
             'rate': view.hparams['learning_rate'],
             'num_rounds': view.hparams['num_rounds']}
@@ -53,7 +53,7 @@ def test_algorithms_see_the_round_and_rates_follow_the_schedule():
       learning_rate=lambda t: .35 - .1 * t))
   for t in range(3):
     metrics = simulation.run_round().metrics
-    assert metrics['round'] == t and metrics['num_rounds'] == 7
+    assert metrics['seen_round'] == t and metrics['num_rounds'] == 7
     assert metrics['learning_rate'] == pytest.approx(.35 - .1 * t)
     assert metrics['rate'] == pytest.approx(metrics['learning_rate'], abs=1e-6)
     assert metrics['step'] > 0

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from sklearn import manifold
 
 from moon_jax.config import Config
 from moon_jax.data import sources
@@ -54,7 +55,8 @@ def test_examples_and_projections_are_those_of_the_run(finished):
 
 def test_the_command_draws_runs_one_beside_the_other(
     finished, tmp_path, run_command, monkeypatch):
-  monkeypatch.setattr(projections, 'embed', lambda z_NF: z_NF[:, :2])
+  monkeypatch.setattr(
+      manifold.TSNE, 'fit_transform', lambda self, z_NF: z_NF[:, :2])
   out = tmp_path / 'z.svg'
   status, printed, _ = run_command(
       projections.main, finished, f'{finished}/', '--examples=150',
