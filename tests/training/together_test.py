@@ -69,7 +69,7 @@ def test_a_run_that_diverges_in_an_evaluation_ends_alone(
   assert isinstance(results[1], DivergedError) and str(results[1]) == error
   note = tmp_path / '1' / 'diverged.json'
   assert json.loads(note.read_text()) == {
-      'rounds': 2, 'error': error, 'on_nan': 'stop'}
+      'rounds': 1, 'error': error, 'on_nan': 'stop'}
   assert not (tmp_path / '1' / 'summary.json').exists()
   assert files(tmp_path, 1) == (whole[1][0][:1], False)
   for seed in 0, 2:
