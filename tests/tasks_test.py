@@ -161,6 +161,11 @@ def test_the_loss_is_a_part_of_the_identity_of_data():
               functools.partial(weighted, weight=4.))))]
   assert found[0] == found[1] and found[2] == found[3]
   assert len({*found}) == 4
+  # An address in memory is that of one process.
+  first, second = (data._replace(task=tasks.CLASSIFICATION._replace(
+      loss_B=functools.partial(weighted, weight=lambda x: x))).fingerprint()
+                   for _ in range(2))
+  assert first == second
 
 
 def test_a_network_of_another_task_is_refused():

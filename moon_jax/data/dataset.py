@@ -5,6 +5,7 @@ import functools
 import hashlib
 import inspect
 import pathlib
+import re
 from typing import NamedTuple, TYPE_CHECKING
 
 import numpy as np
@@ -185,11 +186,12 @@ def _own_code(task):
   settings: list[str] = []
   for function in functions:
     while isinstance(function, functools.partial):
-      settings += map(repr, (function.args, function.keywords))
+      given = repr((function.args, function.keywords))
+      settings.append(re.sub(r' at 0x\w+', '', given))  # of another process
       function = function.func
     function = inspect.unwrap(function) if callable(function) else function
     if hasattr(function, '__code__') and not (
-        function.__module__.startswith('moon_jax.')):
+        str(function.__module__).startswith('moon_jax.')):
       files.add(function.__code__.co_filename)
   return [*settings, *(path.read_bytes() for path in map(
       pathlib.Path, sorted(files)) if path.is_file())]
