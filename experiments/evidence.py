@@ -146,7 +146,7 @@ def speed() -> str:
       f'fluke, FL-bench and Flower take {span(with_moon, "moon")} times as '
       'long.\nA PyTorch loop in two processes takes '
       f'{loop("fedavg")} times as long for FedAvg, and {loop("moon")} for '
-      'MOON, on two processors\n([performance](docs/performance.md)).')
+      'MOON\n(two types of processor; [performance](docs/performance.md)).')
 
 
 def _multiples(sides, algorithm):
@@ -658,7 +658,7 @@ def moon_short() -> str:
       f'{full_report.full_verdict(questions.RECIPE, found)}'
       ] if (found := _blocks(questions.RECIPE)) else []
   others = sorted((row for row in full_report.row_table(RESULTS / 'full')[1:]
-                   if not _few_runs(row)),
+                   if row[5].startswith('3')),
                   key=lambda row: -float(row[3].split()[0]))
   differences = [f'{last(b.new) - last(b.baseline):+.1f}' for b in main]
   at_10 = compare(few, stats.mean_of_last)
@@ -912,11 +912,6 @@ def moon_others() -> str:
       f'{_by_mu()}\n'
       '- MOON without its projection head is unstable. The lowest accuracies '
       f'of its runs after round 20: {", ".join(lowest)}.')
-
-
-def _few_runs(row):
-  """Returns how many runs a row of `row_table` has, if it has not all."""
-  return '' if row[5].startswith('3') else f' ({row[5]} of 3 runs)'
 
 
 def _by_mu():

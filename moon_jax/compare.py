@@ -66,9 +66,8 @@ def _compare(arguments: argparse.Namespace) -> None:
     groups.sort(key=groups_lib.order)
   base = baseline(groups, arguments.baseline)
   if target is None and base.runs:
-    last = [run.values(measure)[-1] for run in base.runs.values()]
-    # A mean of equal numbers may be above them, in floating point.
-    target = min(max(statistics.fmean(last), min(last)), max(last))
+    target = statistics.mean(  # exact: fmean may be above equal numbers
+        run.values(measure)[-1] for run in base.runs.values())
   table = frames(runs).runs
   table['target'] = target
   table['rounds_to_target'] = [

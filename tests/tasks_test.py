@@ -158,8 +158,10 @@ def test_the_loss_is_a_part_of_the_identity_of_data():
           tasks.CLASSIFICATION._replace(loss_B=loss_B) for loss_B in (
               weighted, jax.jit(weighted),
               functools.partial(weighted, weight=3.),
-              functools.partial(weighted, weight=4.))))]
+              functools.partial(weighted, weight=4.),
+              jax.jit(functools.partial(weighted, weight=4.)))))]
   assert found[0] == found[1] and found[2] == found[3]
+  assert found[5] == found[6]
   assert len({*found}) == 4
   # An address in memory is that of one process.
   first, second = (data._replace(task=tasks.CLASSIFICATION._replace(

@@ -56,7 +56,7 @@ class Method(NamedTuple):
   keeps_client_state: bool = False  # between rounds
   sends_only_model: bool = True  # parameters and nothing else, which
   # differential privacy requires
-  has_server: bool = True  # which aggregates client updates
+  has_server: bool = True  # with a model that a server step may move
   reason: str = ''  # of `Algorithm.needs`, for error messages
   factory: Callable[..., Algorithm] = fedavg  # it gets those of its arguments
   # that are flags, and others from --algorithm_args; the default of mu is that
@@ -107,7 +107,7 @@ _ROWS: dict[str, Method] = {
         'FedNova', 'Wang et al. 2020', '2007.07481', flags=('proximal_mu',),
         reason='since it normalizes updates by their SGD steps'),
     'fedproto': _personal_part(
-        'FedProto', 'Tan et al. 2022', '2105.00243',
+        'FedProto', 'Tan et al. 2022', '2105.00243', has_server=False,
         reason='since its released form counts epochs'),
     'fedpac': _sends_more(
         'FedPAC', 'Xu et al. 2023', '2306.11867', kind='personal',

@@ -434,9 +434,8 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
     check(message, view.variables)
     if rule.is_for_parameters and set(view.variables) != {'params'}:
       raise UserError(
-          'the rules centred_clipping, fltrust and majority_vote are for '
-          'parameters, and this network also sends running statistics; give '
-          '--norm=group, or another rule')
+          'this rule is for parameters, and the network also sends running '
+          'statistics; give --norm=group, or another rule')
     return client, Message((), each=flat(jax.tree.map(
         jnp.subtract, message.mean, view.variables)))
 

@@ -133,10 +133,12 @@ class Clock(NamedTuple):
       group_C = np.zeros(len(self.upload), int)
     while np.bincount(group_C[self.is_available(time)]).max(initial=0) < least:
       if time > end or time == start and self._most_at_once() < least:
+        of_tier, fewer = (' of a tier', ', or lower --tiers') if (
+            group_C.any()) else ('', '')
         raise UserError(
-            f'a round needs {least} clients that are available at the same '
-            'time, and there are never so many; make clients available for '
-            'longer')
+            f'a round needs {least} clients{of_tier} that are available at the '
+            'same time, and there are never so many; make clients available '
+            f'for longer{fewer}')
       time = self.next_start(time)
     return time
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 import functools
 import hashlib
-import inspect
 import pathlib
 import re
 from typing import NamedTuple, TYPE_CHECKING
@@ -185,11 +184,14 @@ def _own_code(task):
   files: set[str] = set()
   settings: list[str] = []
   for function in functions:
-    while isinstance(function, functools.partial):
-      given = repr((function.args, function.keywords))
-      settings.append(re.sub(r' at 0x\w+', '', given))  # of another process
-      function = function.func
-    function = inspect.unwrap(function) if callable(function) else function
+    while isinstance(function, functools.partial) or (
+        hasattr(function, '__wrapped__')):
+      if isinstance(function, functools.partial):
+        given = repr((function.args, function.keywords))
+        settings.append(re.sub(r' at 0x\w+', '', given))  # of another process
+        function = function.func
+      else:
+        function = function.__wrapped__
     if hasattr(function, '__code__') and not (
         str(function.__module__).startswith('moon_jax.')):
       files.add(function.__code__.co_filename)

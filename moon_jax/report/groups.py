@@ -138,10 +138,10 @@ def compare(new: Arm, base: Arm, num_rounds: int = 1,
   """
   ours, theirs = (arm.values(measure, num_rounds) for arm in (new, base))
   seeds = [seed for seed in ours if seed in theirs]
-  splits = list(dict.fromkeys(split for _, split in seeds))
-  blocks = [[seed for seed in seeds if seed[1] == split] for split in splits]
-  if len(splits) == 1:
-    blocks = [[seed] for seed in seeds]
+  is_one_split = len({split for _, split in seeds}) == 1
+  block_of = lambda seed: seed if is_one_split else seed[1]
+  blocks = [[seed for seed in seeds if block_of(seed) == block]
+            for block in dict.fromkeys(map(block_of, seeds))]
   pairs = paired.compare(*(
       [statistics.fmean(values[seed] for seed in block) for block in blocks]
       for values in (ours, theirs)))

@@ -146,8 +146,7 @@ _EXCLUDED: tuple[tuple[Callable[[Config], object], str], ...] = (
      'optimizer would change again; got --server_optimizer={c.server_optimizer}'
      ' --server_momentum={c.server_momentum} --server_learning_rate='
      '{c.server_learning_rate}. Remove them'),
-    (lambda c: not server.is_plain(c) and (
-        c.algorithm == 'fedproto' or not registry.method(c).has_server),
+    (lambda c: not registry.method(c).has_server and not server.is_plain(c),
      '--algorithm={c.algorithm} has no model at the server; got '
      '--server_optimizer={c.server_optimizer} --server_momentum='
      '{c.server_momentum} --server_learning_rate={c.server_learning_rate}. '

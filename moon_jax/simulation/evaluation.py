@@ -92,9 +92,9 @@ class Outcomes(NamedTuple):
 
     None without examples, and if it is not finite.
     """
-    return {f'{name}_{metric}': [
-        plain(total / count) if count else None
-        for total, count in zip(sum_C.tolist(), self.counts.tolist())]
+    mean = lambda sum_C: np.where(
+        self.counts > 0, sum_C / np.maximum(self.counts, 1), np.nan)
+    return {f'{name}_{metric}': plain(mean(sum_C))
             for metric, sum_C in self.metrics.items()}
 
   def known(self) -> 'Outcomes':

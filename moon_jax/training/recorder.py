@@ -399,8 +399,7 @@ def metrics_line(simulation, record, interrupt, progress):
     raise UserError(f'--metrics={config.metrics} and --algorithm='
                     f'{config.algorithm} both record {sorted(clash)[0]}; rename'
                     ' one of them')
-  line |= {name: value for name, value in record.metrics.items()
-           if name not in line}
+  line |= record.metrics
   line['seconds'] = round(record.seconds + time.perf_counter() - start, 4)
   line['examples_per_second'] = round(record.num_examples / record.seconds, 1)
   return line

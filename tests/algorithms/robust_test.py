@@ -519,7 +519,7 @@ def test_methods_that_send_more_are_refused():
 @pytest.mark.parametrize('rule', [
     robust.majority_vote(), robust.fltrust(), robust.centred_clipping()])
 def test_rules_that_could_make_variances_negative_refuse_them(rule):
-  with pytest.raises(UserError, match='majority_vote are for parameters'):
+  with pytest.raises(UserError, match='this rule is for parameters'):
     fed.Federation(robust.with_rule(fed.fedavg(), rule),
                    model=fed.linear_model(has_state=True)).round()
 

@@ -81,7 +81,6 @@ def test_clients_with_partial_work_have_all_their_examples(two_devices):
   jax.tree.map(np.testing.assert_array_equal, *trained)
 
 
-@pytest.mark.long
 def test_padding_is_zero_wherever_examples_are():
   """A batch norm without mask would see which example padding holds."""
   data = TrainData(np.full((2, 3), 7, np.uint8), np.array([5, 6], np.int32))
@@ -91,6 +90,7 @@ def test_padding_is_zero_wherever_examples_are():
   assert found.inputs.dtype == np.uint8 and mask.tolist() == [1, 0]
 
 
+@pytest.mark.long
 def test_examples_in_a_file_change_no_bit(tmp_path):
   data = sources.load('breast_cancer')
   arrays = {'x_train': data.train_inputs, 'y_train': data.train_labels,
