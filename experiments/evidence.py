@@ -632,8 +632,9 @@ def _beside_paper(question):
           f'{stats.interval_text(-found.high, -found.low)})'
           for found in (beside_published(question, _blocks(question), end)
                         for end in (last, stats.mean_of_last))]
-  return (f"The paper's +2.8 less ours: {less[0]}; less our mean of the last "
-          f'10 rounds: {less[1]}. The errors of both are included.')
+  return (f"The paper's +2.8 minus ours: {less[0]}; minus our mean of the last "
+          f"10 rounds: {less[1]}. Positive: the paper's is larger. The errors "
+          'of both are included.')
 
 
 def _best(curve):

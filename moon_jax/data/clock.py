@@ -123,7 +123,7 @@ class Clock(NamedTuple):
                   group_C: np.ndarray | None = None) -> float:
     """Returns when `least` clients may start at once, at `time` or later.
 
-    They are clients of one group, if `group_C` has the group of each.
+    If `group_C` gives the group of each client, they are of the same group.
 
     Raises:
       UserError: if there are never so many.

@@ -78,9 +78,9 @@ def power_of_choice(candidates: int = 0) -> Selection:
   Federated Learning, AISTATS 2022,
   https://proceedings.mlr.press/v151/jee-cho22a.html, in the variant rpow-d: the
   loss of a client is the mean over its local steps when it last trained, and
-  infinite before. Of equals those drawn first count, which larger clients tend
-  to be. (In pow-d and cpow-d candidates evaluate the current model in each
-  round.)
+  infinite before. Ties go to the clients drawn first, which tend to be the
+  larger ones. (In pow-d and cpow-d candidates evaluate the current model in
+  each round.)
 
   The paper averages the models of a round with equal weights: pass
   weighting="uniform".

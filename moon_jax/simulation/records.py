@@ -277,9 +277,9 @@ def left_out(federation: Federation, index: int, table: Table,
     raise DivergedError(
         f'round {index + 1}: the server received {num_received} of '
         f'{num_trained} client updates, and its rule needs at least {least}. '
-        f'Lower --dropout_rate={federation.dropout_rate:g}, or the number of '
-        'hostile clients that the rule assumes (byzantine). Clients that '
-        'diverge do not count')
+        'Updates that are lost or not finite do not count. Use more clients '
+        'per round, a lower number of hostile clients (byzantine), or a lower '
+        f'--dropout_rate (now {federation.dropout_rate:g})')
   if not metrics.finite_R[run]:
     raise DivergedError(
         f'round {index + 1}: the next global model, or the server state, is '
