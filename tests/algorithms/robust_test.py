@@ -539,7 +539,7 @@ def test_too_few_clients_are_an_error():
     federation_of(robust.krum(1), cohorts=[range(5), range(4)])
   failing = mj.Simulation(federation_of(
       robust.krum(1), dropout_rate=.6, dropout_stage='after_training'))
-  with pytest.raises(DivergedError, match='received . of .* 5. Lower'):
+  with pytest.raises(DivergedError, match='received . of .* 5. Updates'):
     failing.run(3)
 
 
