@@ -877,8 +877,7 @@ def moon_level() -> str:
       f'- With a split per seed our FedAvg is {base:.2f}%, '
       f'{base - published.mean:.3f} points above the published one. The '
       'protocol requires a search for the\n  cause if the distance exceeds 3 '
-      'points. It does not, but by so little that we call the distance '
-      'unexplained.\n'
+      'points. It is just below that limit, and its cause is not known.\n'
       f"- On the paper's split it is {here.mean:.1f} points above (95% "
       f'interval {stats.interval_text(here.low, here.high)}, p = '
       f'{stats.p_text(here.p_value)} by Welch\'s test).\n'

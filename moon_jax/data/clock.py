@@ -137,7 +137,7 @@ class Clock(NamedTuple):
             group_C.any()) else ('', '')
         raise UserError(
             f'a round needs {least} clients{of_tier} that are available at the '
-            'same time, and there are never so many; make clients available '
+            'same time, and there are never so many. Make clients available '
             f'for longer{fewer}')
       time = self.next_start(time)
     return time

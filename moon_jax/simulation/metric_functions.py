@@ -26,8 +26,8 @@ Metric = Callable[[np.ndarray, np.ndarray], Any]
 
 _NUM_BINS = 15  # of the calibration error, as in Guo et al.
 
-# Fields of metrics.jsonl that training has not, and those of summary.json too:
-# other metrics must not replace them.
+# Names of fields that do not come from training, and of all fields of lines and
+# summaries: other metrics must not have them.
 _OF_EVALUATION = re.compile(
     r'(test|validation|global|local|best|client)_.*|clients|rounds?|seconds|'
     r'examples_per_second|epsilon')
@@ -122,9 +122,9 @@ def is_reserved(name: str) -> bool:
 
 
 def is_of_evaluation(name: str) -> bool:
-  """Returns whether a field of metrics.jsonl that training has not has a name.
+  """Returns whether a name is that of a field that does not come from training.
 
-  Algorithms do not record it.
+  An algorithm's metric of such a name is not recorded.
   """
   return _OF_EVALUATION.fullmatch(name) is not None
 

@@ -53,8 +53,8 @@ class Sweep:
 
     Args:
       base: the configuration of the other settings. Its workdir must be empty.
-      **axes: for fields of `Config` except workdir and data_dir, and for
-        arguments of a method, the values.
+      **axes: for fields of `Config` except workdir, data_dir and on_nan, and
+        for arguments of a method, the values.
 
     Raises:
       UserError: if an axis is invalid or has no effect on any run, or if a
