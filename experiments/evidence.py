@@ -687,13 +687,12 @@ def moon_short() -> str:
       f'the mean of the last 10 rounds: {_size(at_10)},\n  MOON higher in '
       f'{_num_ahead(at_10)}.',
       "- **Other methods on the paper's split**: accuracies after the last "
-      'round in percent, means of seeds 0 to 2, the highest first: '
-      + '; '.join(f'{row[0].split(" (")[0]} {row[3]}' for row in others) + '.',
-      "- **Levels differ from the paper's** on its own split. Ours less the "
-      'published ones, in points: '
-      + ', '.join(f'{row[0].split(",")[0].split(" (")[0]} {row[2]}'
-                  for row in others if row[2])
-      + ' (seeds 0 to 2).\n  We do not know why.',
+      'round in percent, means of seeds 0 to 2, the highest first; in\n  '
+      'parentheses the distance from the published one in points: '
+      + '; '.join(f'{row[0].split(" (")[0]} {row[3]}' + f' ({row[2]})' * bool(
+          row[2]) for row in others)
+      + ".\n  Levels differ from the paper's on its own split. "
+      'We do not know why.',
       '- **The Flower reproduction reports 10%** at the learning rate of the '
       'paper. Do batches that are sorted by class and never shuffled\n  '
       'suffice for that? FedAvg, 10 clients, 10 rounds. '
@@ -902,38 +901,22 @@ def moon_others() -> str:
             if (found := beside(question, last)).mean > 0]
   lowest = [f'{curve[20:].min():.0f}% (round {21 + int(curve[20:].argmin())})'
             for curve in (block.new for block in _blocks(questions.ROW[-1]))]
+  row_of = {row[0]: row for row in rows}
+  titles = {'0 (FedAvg)': 'FedAvg', '0.1': 'MOON, mu 0.1', '1': 'MOON, mu 1',
+            '5': 'MOON'}
+  by_mu = '; '.join(f'mu {mu}: {row_of[title][3]} ({row_of[title][1]})'
+                    for mu, title in titles.items())
   return (
       f'{markdown([heading, *rows])}\n\nDifferences in points. Holm\'s p is of '
       'the difference from FedAvg, adjusted for the '
       f'{len(questions.ROW)} methods below MOON. MOON has\nneither interval '
-      'nor p here: it is tested at its looks, with all its pairs.\n\n'
+      'nor p here: it is tested at its looks, with all its pairs. The rows of '
+      'other values of mu\nare not in that family and have no p.\n\n'
       '- Higher mean than MOON on the same seeds: '
       f'{"; ".join(higher) or "none"}.\n  This comparison was not planned.\n'
-      f'{_by_mu()}\n'
+      f'- By mu, beside the published accuracy: {by_mu}.\n'
       '- MOON without its projection head is unstable. The lowest accuracies '
       f'of its runs after round 20: {", ".join(lowest)}.')
-
-
-def _by_mu():
-  """Returns accuracies by the weight of the contrastive loss."""
-  blocks = {'0 (FedAvg)': _blocks(questions.SPLIT),
-            '0.1': _blocks(questions.OTHER_MU[1]),
-            '1': _blocks(questions.OTHER_MU[0]),
-            '5': _blocks(questions.SPLIT)}
-  seeds = set.intersection(*({b.seed for b in found}
-                             for found in blocks.values()))
-  rows = [['mu on the same split', 'published (%)', 'last round (%)',
-           'mean of last 10 (%)']]
-  for (name, found), published in zip(
-      blocks.items(), (66.3, 66.5, 68.4, 69.1)):  # experiments/tables/mu.toml
-    curves = [block.baseline if 'FedAvg' in name else block.new
-              for block in found if block.seed in seeds]
-    rows.append([name, published, *(
-        stats.mean_and_std([end(curve) for curve in curves], 1)
-        for end in (last, stats.mean_of_last))])
-  return (f'- By mu, seed{"s" * (len(seeds) > 1)} '
-          f'{", ".join(map(str, sorted(seeds)))}, not tested:\n\n'
-          f'{markdown(rows)}\n')
 
 
 def moon_few() -> str:
