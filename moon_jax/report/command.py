@@ -63,13 +63,13 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
       raise UserError(f'--{names[0]} does not change the runs in {path}, which '
                       'have ended; remove it')
   # A page of a directory shows its own runs, whatever runs others hold.
-  sources = [*((table, ended[table.headline == 'time']) for table in tables),
-             *((groups.table_of(path), groups.find([path]))
-               for path in directories)]
+  sources = [*((table, [] if table.pages == ('data',) else groups.of_table(
+      table, ended[table.headline == 'time'])) for table in tables),
+             *map(groups.of_directory, directories)]
   directory = pathlib.Path(out or f'{workdir}/reports')
   written = []
-  for table, found in sources:
-    page = pages.make(table, found, _command(paths, budget, replacing),
+  for table, arms in sources:
+    page = pages.make(table, arms, _command(paths, budget, replacing),
                       config.data_dir)
     path = _write(page, directory, _stem(table))
     written.append((page, path.name))

@@ -266,10 +266,11 @@ def config_of(run: Run) -> Config:
                     'directory away') from error
 
 
-def table_of(directory: pathlib.Path) -> Table:
-  """Returns a table of all runs in a directory that have ended.
+def of_directory(directory: pathlib.Path) -> tuple[Table, list[TableArm]]:
+  """Returns a table of all runs in a directory that have ended, and its arms.
 
-  Rows are the settings in which runs differ. FedAvg is the baseline.
+  Rows are the settings in which runs differ, and the contents that their input
+  files had. FedAvg is the baseline.
   """
   runs = ended(directory)
   if not runs:
@@ -277,13 +278,21 @@ def table_of(directory: pathlib.Path) -> Table:
     raise UserError(f'{directory} must hold files of tables, or directories of '
                     f'runs that have ended, got {count or "no"} runs; '
                     'moon-jax compare shows those that train')
-  runs = [run for arm in sorted(of_runs(runs), key=order) for run in sorted(
-      arm.members, key=lambda run: _seeds(run.config))]
-  sweep = Sweep(tuple(map(config_of, runs)), tuple(
-      name for name in differing(runs) if name in values.TYPES))
-  name = directory.absolute().name
-  return Table(name, '', '', (Block(sweep, {'algorithm': 'fedavg'}, {}),), (),
-               f'Runs in {name}')
+  found = sorted(of_runs(runs), key=order)
+  block = Block(
+      Sweep(tuple(config_of(run) for arm in found for run in arm.members),
+            tuple(filter(values.TYPES.__contains__, differing(runs)))),
+      {'algorithm': 'fedavg'}, {})
+  table = Table(directory.absolute().name, '', '', (block,), (),
+                f'Runs in {directory.absolute().name}')
+  arms = []
+  for arm in found:
+    diverged = [run for run in arm.others if run.state.kind == 'diverged']
+    arms.append(TableArm(
+        _titled(arm.settings, arm.config), config_of(arm.members[0]), arm.runs,
+        diverged, tuple(dict.fromkeys([
+            *arm.runs, *(_seeds(run.config) for run in diverged)])), (), block))
+  return table, _all_named(arms)
 
 
 def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
@@ -306,12 +315,21 @@ def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
     runs = {seed: run for seed, run in planned.items()
             if run and run.state.kind != 'diverged'}
     arms.append(TableArm(
-        dict(zip(names, shown)) | {
-            'algorithm': registry.title(config.algorithm)},
-        config, runs, [run for seed, run in planned.items()
-                       if run and seed not in runs], tuple(planned),
+        _titled(dict(zip(names, shown)), config), config, runs,
+        [run for seed, run in planned.items() if run and seed not in runs],
+        tuple(planned),
         tuple(value for value in table.published if any(
             table_file.is_for(value, *member) for member in members)), block))
+  return _all_named(arms)
+
+
+def _titled(settings, config):
+  """Returns the settings of an arm with the title of its method, the first."""
+  return {'algorithm': ''} | settings | {
+      'algorithm': registry.title(config.algorithm)}
+
+
+def _all_named(arms):
   return [dataclasses.replace(arm, named=_named(arm, arms)) for arm in arms]
 
 
@@ -330,7 +348,7 @@ def _named(arm, arms):
   def is_named(name, value):
     if name in varied:
       return len(varied) <= _MAX_NAMED or value != values.show(
-          getattr(Config, name))
+          getattr(Config, name, ''))  # no field: the content of a file
     return name != 'algorithm' and value != (usual(name, arms) or value)
 
   return tuple(name for name, value in arm.settings.items()
@@ -349,15 +367,17 @@ def baseline_of(arm: TableArm, arms: Sequence[TableArm]) -> TableArm | None:
   """Returns the arm to which `arm` is compared; None if it is one itself.
 
   The baseline has the settings `arm.block.baseline` and agrees with `arm` in
-  the other settings that are shown and that both methods read.
+  the other settings that are shown and that both methods read; input files that
+  settings of the baseline name may differ.
   """
   wanted = arm.block.baseline
+  free = {*wanted, *(f'content of {name}' for name in wanted)}
   is_baseline = lambda other: all(
       getattr(other.config, name) == value for name, value in wanted.items())
   if not wanted or is_baseline(arm):
     return None
   return next((other for other in arms if is_baseline(other) and all(
-      value == other.settings[name] or name in wanted
+      value == other.settings[name] or name in free
       or NO_VALUE in (value, other.settings[name])
       for name, value in arm.settings.items())), None)
 

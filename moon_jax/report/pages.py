@@ -3,19 +3,18 @@
 A section is a list of Markdown and figures that begins with its heading.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import math
 import statistics
 
 import numpy as np
 
 from moon_jax.report import groups
-from moon_jax.report.groups import Key, TableArm
+from moon_jax.report.groups import TableArm
 from moon_jax.report.table_file import Table
 from moon_jax.results import figures, paired, stats
 from moon_jax.results import page as page_lib
 from moon_jax.results.page import Figure, Page
-from moon_jax.results.read import Run
 from moon_jax.sweep.values import show
 
 Section = list[str | Figure]
@@ -34,15 +33,15 @@ _WARNINGS = {
     'full': ''}
 
 
-def make(table: Table, found: Mapping[Key, Run], command: str,
+def make(table: Table, arms: Sequence[TableArm], command: str,
          data_dir: str = '') -> Page:
-  """Returns the page of a table, with the runs of `groups.find`."""
-  if table.pages == ('data',):  # needs no runs
+  """Returns the page of a table; without arms, that of its data."""
+  if not arms:
     return Page(table.title, _banner(table, ()), [
         table.description, *_extra(table, (), data_dir), *_facts(table),
         '## Command', f'```\n{command}\n```'])
   is_full = table.budget == 'full' and not table.changed
-  arms = groups.chosen(groups.of_table(table, found), table.best_of)
+  arms = groups.chosen(arms, table.best_of)
   is_timed = table.headline == 'time'
   accuracies = accuracy(arms, is_full) + of_clients(arms)
   rounds = rounds_to_baseline(arms)

@@ -126,8 +126,8 @@ def test_many_curves_have_several_figures_the_best_first(
   assert 'ranks 1 to 4' in section[1].alt.lower()
 
 
-def test_a_page_names_its_budget_and_what_is_missing(table, found):
-  page = pages.make(table, found, 'the command')
+def test_a_page_names_its_budget_and_what_is_missing(table, arms):
+  page = pages.make(table, arms, 'the command')
   assert page.banner == ('FULL BUDGET: dataset digits; num_rounds 8; '
                          'local_epochs 10; 21 runs.')
   assert '18 of 21 runs have ended' in page.parts[1]
@@ -138,7 +138,8 @@ def test_a_page_names_its_budget_and_what_is_missing(table, found):
       'Time and communication', 'Notes', 'Commands']
   assert not page_checks.errors(page.html())
   # No run has ended, at another budget.
-  page = pages.make(table._replace(budget='smoke', changed=True), {}, 'c')
+  page = pages.make(table._replace(budget='smoke', changed=True),
+                    groups.of_table(table, {}), 'c')
   assert page.banner.startswith('SMOKE BUDGET, CHANGED: dataset digits; num_')
   assert 'nothing about the methods' in page.banner
   assert not page_checks.errors(page.html()) and '## Curves' not in page.parts
