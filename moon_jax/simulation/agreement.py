@@ -37,8 +37,6 @@ _EVALUATED = 'device of local models'
 
 _OF_FLAX = {'_id', '_parent_ref', '_state'}  # attributes of each linen module
 
-_NUMBERS_AND_WORDS = int | float | complex | str | bytes | None
-
 _EMPTY = object()  # the content of an empty cell
 
 
@@ -163,10 +161,10 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   """Returns a value that is equal for two objects that compute the same.
 
   Functions are equal if their code is, all that they close over, and the
-  numbers and words of their module that they name. The hyperparameters of an
-  algorithm do not count, since they are arrays in the program. Objects without
-  known contents are equal to no other. `outer` has the identities of the
-  objects that contain `x`.
+  numbers, words and arrays of their module that they name, also in containers.
+  The hyperparameters of an algorithm do not count, since they are arrays in the
+  program. Objects without known contents are equal to no other. `outer` has the
+  identities of the objects that contain `x`.
   """
   if id(x) in outer:
     return 'itself', outer[::-1].index(id(x))
@@ -184,7 +182,7 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   if isinstance(x, types.FunctionType):
     cells = [_content(cell) for cell in x.__closure__ or ()]
     return (x.__code__, id(x.__globals__), tuple(_globals(
-        x.__code__, x.__globals__)), inner([
+        x.__code__, x.__globals__, inner)), inner([
             x.__defaults__, x.__kwdefaults__, cells]))
   if isinstance(x, types.MethodType):
     return 'method', inner(x.__func__), inner(x.__self__)
@@ -205,17 +203,26 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   return _of_object(x, inner)
 
 
-def _globals(code, variables):
-  """Yields the numbers and words of a module that code names.
+def _globals(code, variables, inner):
+  """Yields the data of a module that code names.
 
   A factory may have set them for its run.
   """
   for name in code.co_names:
-    if isinstance(value := variables.get(name), _NUMBERS_AND_WORDS):
-      yield name, type(value), value
+    if _is_data(value := variables.get(name)):
+      yield name, inner(value)
   for constant in code.co_consts:  # such as functions in the function
     if isinstance(constant, types.CodeType):
-      yield from _globals(constant, variables)
+      yield from _globals(constant, variables, inner)
+
+
+def _is_data(x):
+  if isinstance(x, dict):
+    return all(map(_is_data, x.values()))
+  if isinstance(x, tuple | list):
+    return all(map(_is_data, x))
+  return isinstance(
+      x, int | float | complex | str | bytes | None | np.ndarray | jax.Array)
 
 
 def _content(cell):

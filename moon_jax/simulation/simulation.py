@@ -116,6 +116,11 @@ class Simulation:
     params = self._program._state.variables['params']
     return sum(x[0].size for x in jax.tree.leaves(params))
 
+  @property
+  def frozen_weights(self) -> Any:
+    """Weights of the network that do not train; () if all do."""
+    return self._program._training.frozen
+
   def bytes_per_round(self) -> int:
     """Returns the bytes that clients and server exchange in a round.
 

@@ -8,9 +8,13 @@ written, and is trained again if it fails before that.
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import hashlib
 import sys
 import time
 from typing import Any
+
+import jax
+import numpy as np
 
 from moon_jax.distributed import processes
 from moon_jax.errors import DivergedError, UserError
@@ -61,7 +65,10 @@ class Recorder:
         'partition': fingerprint(
             federation.clients, federation.client_tests, federation.validation),
         'config': identity.fingerprint(
-            dataclasses.replace(federation.config, num_rounds=1))}
+            dataclasses.replace(federation.config, num_rounds=1)),
+        'frozen weights': hashlib.sha256(b''.join(
+            np.asarray(x).tobytes() for x in jax.tree.leaves(
+                simulation.frozen_weights))).hexdigest()[:8]}
     self._checkpoints: Checkpoints | None = None
     self._selection = Selection(simulation, workdir)
     self.trained: RoundRecord | None = None
@@ -136,8 +143,11 @@ class Recorder:
         'dataset': f'--dataset={config.dataset} --data_dir={config.data_dir} '
                    'has changed since the run began',
         'partition': f'--partition={config.partition_file or config.partition}'
-                     ' gives other clients than when the run began'}.items():
-      if fingerprints[name] != self._fingerprints[name]:
+                     ' gives other clients than when the run began',
+        'frozen weights': f'--model={config.model} gives other weights that do '
+                          'not train than when the run began'}.items():
+      own = self._fingerprints[name]
+      if fingerprints.get(name, own) != own:  # earlier versions have fewer
         raise UserError(f'--workdir={self.workdir.path}: {reason}; '
                         'restore it, or name another --workdir')
 

@@ -119,6 +119,7 @@ def test_numbers_that_a_factory_makes_constants_must_agree(
   (tmp_path / 'factories.py').write_text("""
 import jax
 import moon_jax
+import numpy as np
 
 def plain(config):
   return moon_jax.fedavg()._replace(hparams={'mine': config.seed})
@@ -140,6 +141,15 @@ def of_module(config):
   global SCALE
   SCALE = 1. + config.seed
   return moon_jax.fedavg()._replace(transform_grads=transform)
+
+SCALES = {}
+
+def by_name(grads, view):
+  return jax.tree.map(lambda grad: SCALES['all'][0] * grad, grads)
+
+def of_its_dict(config):
+  SCALES['all'] = np.full(2, 1. + config.seed),
+  return moon_jax.fedavg()._replace(transform_grads=by_name)
 """)
   monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -149,13 +159,14 @@ def of_module(config):
         changed(algorithm=registry.make(config), config=config))
 
   found = {}
-  for name in 'plain', 'scaled', 'reading', 'of_module':
+  for name in 'plain', 'scaled', 'reading', 'of_module', 'of_its_dict':
     user = dict(algorithm=f'factories:{name}')
     found[name] = [of(**user) == of(**user, **changes) for changes in (
         dict(seed=1), dict(beta=.1), dict(eval_every=2))]
   assert found == {'plain': [True, True, True], 'scaled': [False, True, True],
                    'reading': [False, False, True],
-                   'of_module': [False, True, True]}
+                   'of_module': [False, True, True],
+                   'of_its_dict': [False, True, True]}
 
 
 def clipped(limit):

@@ -364,6 +364,11 @@ def test_changed_data_are_reported(tmp_path, monkeypatch):
     changed.setattr('moon_jax.data.dataset.Dataset.fingerprint', lambda _: 'x')
     with pytest.raises(UserError, match='--dataset=breast_.*has changed since'):
       run.run(at(tmp_path))
+  with monkeypatch.context() as changed:
+    changed.setattr('moon_jax.simulation.simulation.Simulation.frozen_weights',
+                    [np.ones(2)])
+    with pytest.raises(UserError, match='--model=.* gives other weights that'):
+      run.run(at(tmp_path))
   assert (tmp_path / 'config.json').read_bytes() == before
   assert run.run(at(tmp_path))['rounds'] == 3
 
