@@ -90,33 +90,19 @@ def beside_published(question: Question, blocks: list[Block], endpoint=last
   """
   d = compare(blocks, endpoint)
   new, old = _published(question)
-  return _welch(d.mean - new.mean + old.mean, [
+  return paired.of_means(d.mean - new.mean + old.mean, [
       (d.std, len(blocks)), (new.std, new.n), (old.std, old.n)])
 
 
 def published_difference(question: Question) -> Comparison:
   """Returns the published difference, by Welch's test; there are no pairs."""
   new, old = _published(question)
-  return _welch(new.mean - old.mean, [(new.std, new.n), (old.std, old.n)])
+  return paired.of_means(new.mean - old.mean,
+                         [(new.std, new.n), (old.std, old.n)])
 
 
 def _published(question):
   return [arm.published[-1] for arm in (question.new, question.baseline)]
-
-
-def _welch(mean, groups):
-  """Returns a sum of means of groups, of (standard deviation, number) each.
-
-  The degrees of freedom are Satterthwaite's.
-  """
-  parts = [std**2 / n for std, n in groups]
-  freedom = sum(parts)**2 / sum(
-      part**2 / (n - 1) for part, (_, n) in zip(parts, groups))
-  error = math.sqrt(sum(parts))
-  half = scipy_stats.t.ppf(1 - paired.LEVEL / 2, freedom) * error
-  return Comparison(
-      mean=mean, low=mean - half, high=mean + half,
-      p_value=2 * float(scipy_stats.t.sf(abs(mean) / error, freedom)))
 
 
 def adjusted(blocks: dict[str, list[Block]]) -> dict[str, float]:

@@ -97,17 +97,31 @@ def welch(values: Sequence[float], mean: float, std: float | None = None,
     std: the published sample standard deviation, if it is known.
     n: number of published runs; 3 if it is unknown.
   """
-  difference, n = float(np.mean(values)) - mean, n or 3
-  ours, theirs = np.var(values) / max(1, len(values) - 1), (std or 0)**2 / n
-  if len(values) < 2 or std is None or not ours + theirs:
-    return Comparison(mean=difference)
-  error = math.sqrt(ours + theirs)
-  freedom = error**4 / (
-      ours**2 / (len(values) - 1) + theirs**2 / max(1, n - 1))
+  spread = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+  return of_means(float(np.mean(values)) - mean, [
+      (spread, len(values)), (math.nan if std is None else std, n or 3)])
+
+
+def of_means(total: float, groups: Sequence[tuple[float, int]]) -> Comparison:
+  """Compares a sum or difference of independent means with 0, by Welch.
+
+  The degrees of freedom are Satterthwaite's. The result has no pairs; interval
+  and p-value are NaN without the spread of a group, or if all are 0.
+
+  Args:
+    total: the sum or difference.
+    groups: the sample standard deviation and the number of values of each mean.
+  """
+  parts = [std**2 / n for std, n in groups]
+  if not (variance := sum(parts)) > 0:
+    return Comparison(mean=total)
+  freedom = variance**2 / sum(part**2 / max(1, n - 1)
+                              for part, (_, n) in zip(parts, groups))
+  error = math.sqrt(variance)
   half = stats.t.ppf(1 - LEVEL / 2, freedom) * error
   return Comparison(
-      mean=difference, low=difference - half, high=difference + half,
-      p_value=2 * float(stats.t.sf(abs(difference) / error, freedom)))
+      mean=total, low=total - half, high=total + half,
+      p_value=2 * float(stats.t.sf(abs(total) / error, freedom)))
 
 
 def shown(pairs: Comparison, limit: float = 100.) -> Comparison:
