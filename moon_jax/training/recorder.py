@@ -19,7 +19,6 @@ import numpy as np
 from moon_jax.distributed import processes
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.rundir import export, identity
-from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation.records import RoundRecord
@@ -324,7 +323,9 @@ class Selection:
   def save(self, number: int, content: bytes) -> None:
     """Writes the best model so far; removes those that no checkpoint needs."""
     self._workdir.write(f'best/{number}.safetensors', content)
-    saved = workdir_lib.saved_rounds(self._workdir.checkpoints)
+    # Also checkpoints that are being written, in temporary directories.
+    saved = [int(step) for path in self._workdir.checkpoints.glob('*')
+             if (step := path.name.partition('.')[0]).isdecimal()]
     # A signal during an evaluation saves a round before its line is written.
     needed = {number} | {
         best['round'] for step in saved for n in (step - 1, step)

@@ -161,11 +161,11 @@ def test_more_rounds_continue_as_one_run(whole, tmp_path):
 
 
 def test_only_needed_models_are_kept(tmp_path):
-  """Checkpoints of rounds 4 and 8, of which 4 needs round 3, or round 2."""
+  """Round 4, whose checkpoint is complete, needs 3; 8, still unfinished, 6."""
   config = dataclasses.replace(CONFIG, workdir=str(tmp_path))
   models = Selection(types.SimpleNamespace(
       federation=types.SimpleNamespace(config=config)), Workdir(config))
-  for name in '4', '8', 'damaged-6-1':
+  for name in '4', '8.orbax-checkpoint-tmp', 'damaged-6-1':
     (tmp_path / 'checkpoints' / name).mkdir(parents=True)
   (tmp_path / 'best').mkdir()
   for number in 1, 2, 3, 5, 6:
