@@ -117,7 +117,8 @@ def verdict(question: Question, comparison: Comparison) -> str:
   """Returns the protocol's sentence on a comparison of MOON with FedAvg."""
   size = f'{comparison.mean:+.1f} points'
   if not question.is_primary:
-    return f'{size} over {len(comparison.differences)} pairs; not tested.'
+    n = len(comparison.differences)
+    return f'{size} over {n} pair{"s" * (n > 1)}; not tested.'
   if math.isnan(comparison.low):
     n = len(comparison.differences)
     return f'open: {"one pair" if n == 1 else f"{n} equal pairs"} ({size}).'

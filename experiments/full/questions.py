@@ -125,7 +125,8 @@ RECIPE = Question(
     num_rounds=100, num_blocks=4)
 SMALL_MU = Question(
     'moon-mu1', 'MOON with mu 1 against FedAvg, 10 clients, a split per seed',
-    _FEDAVG, Arm('moon-mu1', 'MOON, mu 1', ('--algorithm=moon', '--mu=1')),
+    _FEDAVG, Arm('moon-mu1', 'MOON, mu 1', ('--algorithm=moon', '--mu=1'),
+                 block_0='moon-mu1-split0'),  # that of part 5
     num_rounds=100, num_blocks=5, is_primary=False)
 ONE_EPOCH = Question(
     'moon-1-epoch', 'MOON against FedAvg, 10 clients, one local epoch',
@@ -201,4 +202,5 @@ def in_order() -> list[Run]:
         for seed in range(3) for question in ROW),
       *runs(RECIPE), *(run for question in OTHER_MU
                        for run in runs(question)[1::2]),
-      *runs(SMALL_MU), *runs(ONE_EPOCH), *runs(SPLIT, range(5, 8))]))
+      *runs(SMALL_MU, range(1, 5)), *runs(ONE_EPOCH),
+      *runs(SPLIT, range(5, 8))]))

@@ -90,9 +90,9 @@ def test_a_published_difference_has_the_error_of_both_means(tmp_path):
 
 
 def test_secondary_questions_have_neither_verdict_nor_test(tmp_path):
-  blocks = write_blocks(tmp_path, questions.SMALL_MU, [2.5, 3., 2.8])
-  text = report.section(questions.SMALL_MU, blocks, None)
-  sentence = report.full_verdict(questions.SMALL_MU, blocks)
+  blocks = write_blocks(tmp_path, questions.ONE_EPOCH, [2.5, 3., 2.8])
+  text = report.section(questions.ONE_EPOCH, blocks, None)
+  sentence = report.full_verdict(questions.ONE_EPOCH, blocks)
   assert sentence.startswith('+2.8 points over 3 pairs; not tested.')
   assert 'p, paired t' not in text and '+2.77 | +2.14 to +3.39' in text
 
