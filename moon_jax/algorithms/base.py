@@ -349,8 +349,9 @@ def first_message(algorithm: Algorithm, model: Model, view: View,
                   batch: Batch) -> Message:
   """Returns the message of a client that has not trained, for tracing."""
   given = {'model': model, 'examples': Examples(lambda s: batch, jnp.int32(1))}
-  _, message = call(algorithm.finish, call(algorithm.start, view, **given),
-                    view, **given)
+  # Other arrays than those in `view`, as after training.
+  trained = lax.optimization_barrier(call(algorithm.start, view, **given))
+  _, message = call(algorithm.finish, trained, view, **given)
   return message
 
 

@@ -164,12 +164,17 @@ def _traced(federation):
         algorithm.broadcast) else view.variables, view.server)
     return (view.variables, view.client, weights,
             algorithm.init_server(view.variables), message.each, download,
-            message, algorithm.frozen(model, batch, view))
+            _once(message), algorithm.frozen(model, batch, view))
 
   variables, *trees, message, frozen = jax.eval_shape(
       trace, jax.random.key(0))
   return (example, variables, *map(bytes_of, trees), bytes_of(message),
           bytes_of(frozen))
+
+
+def _once(tree):
+  """Returns the arrays of a tree; one that it holds twice, once."""
+  return [*{id(x): x for x in jax.tree.leaves(tree)}.values()]
 
 
 def local_steps(federation: Federation) -> np.ndarray:

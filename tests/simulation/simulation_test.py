@@ -8,6 +8,7 @@ import pytest
 import tiny_federation
 
 import federation as fed
+from moon_jax.algorithms.feddisco import feddisco
 from moon_jax.algorithms.server import momentum, with_optimizer
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.simulation import simulation as simulation_lib
@@ -32,6 +33,7 @@ def bytes_per_round(num_rounds=1, has_state=False, **changes):
     (fed.scaffold(3), 4 * _PARAMS),  # c down, c_i+ - c_i up
     (fed.fednova(), 2 * _PARAMS + 4),  # the effective steps
     (fed.solo(), 0),
+    (feddisco(), 2 * _PARAMS + 4),  # a model, which the server sees twice; d_i
     (with_optimizer(fed.fedavg(), momentum(1., .9, 'hsu')), 2 * _PARAMS)])
 def test_bytes_of_three_clients(algorithm, per_client):
   assert bytes_per_round(
