@@ -97,9 +97,9 @@ def sentence(blocks: Sequence[Block]) -> str:
   rest = np.array([x for block, x in zip(blocks, d) if block.seed])
   rest_low, rest_high = paired.interval(rest, found.look.level)
   interval = (f'{d.mean():+.1f} points over {len(d)} pairs '
-              f'({_percent(found.look.level)} interval '
-              f'{stats.interval_text(low, high)}, look {found.number}; without '
-              f'pair 0 {rest.mean():+.1f}, '
+              f'(look {found.number}, {_percent(found.look.level)} interval '
+              f'{stats.interval_text(low, high)}; without pair 0: '
+              f'{rest.mean():+.1f}, {_percent(found.look.level)} interval '
               f'{stats.interval_text(rest_low, rest_high)})')
   later = f' Interim: {size}.' if found.is_interim else ''
   if found.verdict == 'open':

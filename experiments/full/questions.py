@@ -134,7 +134,8 @@ ONE_EPOCH = Question(
     Arm('moon-1-epoch', 'MOON', (*MOON, '--local_epochs=1')),
     num_rounds=100, num_blocks=5, is_primary=False)
 
-QUESTIONS = (*SORTED, MAIN, SPLIT, FEW, RECIPE, SMALL_MU, ONE_EPOCH)
+SECONDARY = SMALL_MU, ONE_EPOCH  # registered without tests
+QUESTIONS = (*SORTED, MAIN, SPLIT, FEW, RECIPE, *SECONDARY)
 
 
 def _beside_fedavg(arm: Arm) -> Question:

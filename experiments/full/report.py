@@ -126,7 +126,7 @@ def headline(question: Question, blocks: list[Block]) -> str:
 
 def full_verdict(question: Question, blocks: list[Block]) -> str:
   """Returns the verdict, the second endpoint and what is still missing."""
-  is_split = question is questions.SPLIT
+  has_interval = question not in (questions.SPLIT, *questions.SECONDARY)
   sentences = [headline(question, blocks),
                needed(question, compare(blocks, last))]
   if question not in questions.SORTED:
@@ -134,7 +134,7 @@ def full_verdict(question: Question, blocks: list[Block]) -> str:
     interval = stats.interval_text(at_end.low, at_end.high)
     sentences.append(
         f'Mean of the last {stats.LAST} rounds: {at_end.mean:+.1f} points'
-        + (f' (95% interval {interval})' if interval and not is_split else '')
+        + (f' (95% interval {interval})' if interval and has_interval else '')
         + '.')
   if num_diverged := sum(bool(r) for b in blocks for r in b.diverged):
     sentences.append(f'{num_diverged} of {2 * len(blocks)} runs diverged.')
@@ -269,8 +269,9 @@ def _pairs(question, blocks):
 
 
 def _tests(question, blocks, holm_p):
-  """Returns a table of intervals and, for primary questions, of tests."""
-  columns = (3 if not question.is_primary else
+  """Returns a table of differences with what is planned: intervals, tests."""
+  columns = (2 if question in questions.SECONDARY else
+             3 if not question.is_primary else
              7 if len(blocks) >= MIN_PERMUTED else 6)
   rows = [['endpoint', 'difference, points', '95% interval', 'p, paired t',
            'p, Holm', 'p, TOST ±1', 'p, sign flip']]

@@ -51,8 +51,8 @@ def test_the_levels_are_those_of_the_looks():
 
 @pytest.mark.parametrize('d, text', [
     ([1.9, .5, .4], 'interim: +0.9 points over 3 pairs; the first look'),
-    ([2., 2.1, 1.9, 2.], 'MOON is ahead, +2.0 points over 4 pairs (98% inter'),
-    ([2., 0., -1., 2.], 'open: +0.8 points over 4 pairs (98% interval -'),
+    ([2., 2.1, 1.9, 2.], 'MOON is ahead, +2.0 points over 4 pairs (look 1, 98'),
+    ([2., 0., -1., 2.], 'open: +0.8 points over 4 pairs (look 1, 98%'),
     ([2., 0., -1., 1., -1., 0., 1., 1.], 'open, final: +0.4 points over 8'),
     ([2., 1., 0., 1., 1.1, 4.], 'Interim: +1.5 points over 6 pairs')])
 def test_sentences(d, text):
