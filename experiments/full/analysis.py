@@ -118,7 +118,7 @@ def verdict(question: Question, comparison: Comparison) -> str:
   size = f'{comparison.mean:+.1f} points'
   if not question.is_primary:
     n = len(comparison.differences)
-    return f'{size} over {n} pair{"s" * (n > 1)}; not tested.'
+    return f'{size} over {n} pair{"s" * (n != 1)}; not tested.'
   if math.isnan(comparison.low):
     n = len(comparison.differences)
     return f'open: {"one pair" if n == 1 else f"{n} equal pairs"} ({size}).'

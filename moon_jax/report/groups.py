@@ -5,7 +5,7 @@ it reads.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 import dataclasses
 import math
 import pathlib
@@ -34,11 +34,12 @@ Key = tuple[str, ...]
 Seeds = tuple[int, ...]
 
 _MAX_NAMED = 3  # settings whose defaults a label names
-# Settings that change no model: files, speed, and what is recorded. The content
-# of files counts instead, by its hash; and --on_nan may exclude clients.
-_IGNORED = {*SEEDS, *FREE_FIELDS, 'eval_every', 'eval_on', 'client_eval_every',
-            'metrics', 'epoch_losses', 'keep_best', 'save_local_models'
-            } - {'on_nan'}
+# Settings of what is recorded.
+_RECORDED = {'eval_every', 'eval_on', 'client_eval_every', 'metrics',
+             'epoch_losses', 'keep_best', 'save_local_models'}
+# Settings that change no model: also files and speed. The content of files
+# counts instead, by its hash; and --on_nan may exclude clients.
+_IGNORED = {*SEEDS, *FREE_FIELDS, *_RECORDED} - {'on_nan'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,13 +152,14 @@ def compare(new: Arm, base: Arm, num_rounds: int = 1,
 # ------------------------------------------------------- arms of runs, as read
 
 
-def of_runs(runs: Sequence[Run]) -> list[Arm]:
+def of_runs(runs: Sequence[Run], also: Collection[str] = ()) -> list[Arm]:
   """Returns the arms of runs, in the order of their first runs.
 
+  `also` are settings in which arms differ although they change no model.
   The runs that count are those that have finished or, if none has, those that
   have not and did not diverge.
   """
-  names = differing(runs)
+  names = differing(runs, also)
   grouped: dict[tuple[str, ...], list[Run]] = {}
   for run in runs:
     grouped.setdefault(_shown(run, names), []).append(run)
@@ -176,10 +178,12 @@ def of_runs(runs: Sequence[Run]) -> list[Arm]:
   return arms
 
 
-def differing(runs: Sequence[Run]) -> list[str]:
-  """Returns the settings in which runs differ, besides seeds."""
-  inputs = {f'content of {name}' for run in runs for name in run.inputs}
-  names = [*(name for name in Config().to_dict() if name not in _IGNORED),
+def differing(runs: Sequence[Run], also: Collection[str] = ()) -> list[str]:
+  """Returns the settings in which runs differ, besides seeds; see `of_runs`."""
+  inputs = {f'content of {name}' for run in runs for name in run.inputs
+            if name not in _RECORDED}
+  names = [*(name for name in Config().to_dict()
+             if name not in _IGNORED or name in also),
            *sorted(inputs)]
   return sweep_table.differing(names, [_shown(run, names) for run in runs])
 
@@ -261,9 +265,9 @@ def config_of(run: Run) -> Config:
   try:
     return checks.validate(dataclasses.replace(run.config, workdir=''))
   except (AttributeError, TypeError, UserError) as error:
-    raise UserError(f'{run.path}/config.json must be the configuration of a '
-                    f'run, got: {error}; restore it from a copy, or move the '
-                    'directory away') from error
+    raise UserError(f'{run.path}/config.json must be a configuration that this '
+                    f'version accepts, got: {error}; move the directory away, '
+                    'or restore the file from a copy') from error
 
 
 def of_directory(directory: pathlib.Path) -> tuple[Table, list[TableArm]]:
@@ -272,27 +276,28 @@ def of_directory(directory: pathlib.Path) -> tuple[Table, list[TableArm]]:
   Rows are the settings in which runs differ, and the contents that their input
   files had. FedAvg is the baseline.
   """
-  runs = ended(directory)
+  runs = sorted(ended(directory), key=lambda run: _seeds(run.config))
   if not runs:
     count = len([*directory.glob('*/config.json')])
     raise UserError(f'{directory} must hold files of tables, or directories of '
                     f'runs that have ended, got {count or "no"} runs; '
                     'moon-jax compare shows those that train')
-  found = sorted(of_runs(runs), key=order)
+  found = sorted(of_runs(runs, _RECORDED), key=order)
   block = Block(
       Sweep(tuple(config_of(run) for arm in found for run in arm.members),
-            tuple(filter(values.TYPES.__contains__, differing(runs)))),
+            tuple(name for name in found[0].settings if name in values.TYPES)),
       {'algorithm': 'fedavg'}, {})
-  table = Table(directory.absolute().name, '', '', (block,), (),
-                f'Runs in {directory.absolute().name}')
   arms = []
   for arm in found:
-    diverged = [run for run in arm.others if run.state.kind == 'diverged']
+    diverged = {seeds: run for run in reversed(arm.others)
+                if run.state.kind == 'diverged'
+                and (seeds := _seeds(run.config)) not in arm.runs}
     arms.append(TableArm(
         _titled(arm.settings, arm.config), config_of(arm.members[0]), arm.runs,
-        diverged, tuple(dict.fromkeys([
-            *arm.runs, *(_seeds(run.config) for run in diverged)])), (), block))
-  return table, _all_named(arms)
+        [*diverged.values()], (*arm.runs, *diverged), (), block))
+  name = directory.absolute().name
+  return (Table(name, '', '', (block,), (), f'Runs in {name}'),
+          _all_named(arms))
 
 
 def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
@@ -368,10 +373,10 @@ def baseline_of(arm: TableArm, arms: Sequence[TableArm]) -> TableArm | None:
 
   The baseline has the settings `arm.block.baseline` and agrees with `arm` in
   the other settings that are shown and that both methods read; input files that
-  settings of the baseline name may differ.
+  settings of the baseline name may differ, and what is recorded.
   """
   wanted = arm.block.baseline
-  free = {*wanted, *(f'content of {name}' for name in wanted)}
+  free = {*wanted, *(f'content of {name}' for name in wanted), *_RECORDED}
   is_baseline = lambda other: all(
       getattr(other.config, name) == value for name, value in wanted.items())
   if not wanted or is_baseline(arm):

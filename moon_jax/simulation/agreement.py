@@ -10,6 +10,9 @@ share a program. Sweeps group their runs by them; `check` refuses other runs.
 from collections.abc import Hashable, Mapping, Sequence
 import dataclasses
 import functools
+import hashlib
+import inspect
+import pickle
 import types
 from typing import Any
 
@@ -160,8 +163,8 @@ def check(runs: Sequence[Mapping[str, Hashable]]) -> None:
 def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   """Returns a value that is equal for two objects that compute the same.
 
-  Functions are equal if their code is, all that they close over, and the
-  numbers, words and arrays of their module that they name, also in containers.
+  Functions are equal if their code is, all that they close over, and the data
+  of their module that they, or functions of the module that they call, name.
   The hyperparameters of an algorithm do not count, since they are arrays in the
   program. Objects without known contents are equal to no other. `outer` has the
   identities of the objects that contain `x`.
@@ -182,7 +185,7 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   if isinstance(x, types.FunctionType):
     cells = [_content(cell) for cell in x.__closure__ or ()]
     return (x.__code__, id(x.__globals__), tuple(_globals(
-        x.__code__, x.__globals__, inner)), inner([
+        x.__code__, x.__globals__, {x.__code__})), inner([
             x.__defaults__, x.__kwdefaults__, cells]))
   if isinstance(x, types.MethodType):
     return 'method', inner(x.__func__), inner(x.__self__)
@@ -203,26 +206,28 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   return _of_object(x, inner)
 
 
-def _globals(code, variables, inner):
-  """Yields the data of a module that code names.
+def _globals(code, variables, seen):
+  """Yields hashes of the data of a module that code names, by their names.
 
-  A factory may have set them for its run.
+  A factory may have set them for its run. The functions of the module that the
+  code names are followed; `seen` has the codes that have been.
   """
   for name in code.co_names:
-    if _is_data(value := variables.get(name)):
-      yield name, inner(value)
+    value = variables.get(name)
+    function = inspect.unwrap(value) if callable(value) else None
+    if isinstance(function, types.FunctionType) and (
+        function.__globals__ is variables):
+      if function.__code__ not in seen:
+        seen.add(function.__code__)
+        yield from _globals(function.__code__, variables, seen)
+    elif name in variables:
+      try:
+        yield name, hashlib.sha256(pickle.dumps(value)).digest()
+      except Exception:  # no data, such as a module
+        pass
   for constant in code.co_consts:  # such as functions in the function
     if isinstance(constant, types.CodeType):
-      yield from _globals(constant, variables, inner)
-
-
-def _is_data(x):
-  if isinstance(x, dict):
-    return all(map(_is_data, x.values()))
-  if isinstance(x, tuple | list):
-    return all(map(_is_data, x))
-  return isinstance(
-      x, int | float | complex | str | bytes | None | np.ndarray | jax.Array)
+      yield from _globals(constant, variables, seen)
 
 
 def _content(cell):

@@ -138,18 +138,24 @@ def test_a_missing_directory_is_an_error(tmp_path):
 
 
 def test_a_page_of_a_directory_shows_runs_by_what_they_read(tmp_path):
-  """A file that was edited since, or is gone, hides no run."""
+  """A file that was edited since, or is gone, hides no run.
+
+  Runs that record other rounds have a row; a repeated run counts once.
+  """
   own = {'algorithm': 'own.py:Own'}
-  made = [({}, {}, [.2]), ({'seed': 1}, {}, [.4]), ({'seed': 1}, {}, [.5]),
+  made = [({'seed': 1}, {}, [.4]), ({}, {}, [.2]), ({'seed': 1}, {}, [.5]),
+          ({'eval_every': 2}, {}, [.7]),
           (own, {'algorithm': 'f00'}, [.3]), (own, {'algorithm': 'ba5'}, [.6]),
-          (own | {'seed': 1, 'diverged': 'NaN'}, {'algorithm': 'ba5'}, [.1])]
+          *[(own | {'seed': 1, 'diverged': 'NaN'}, {'algorithm': 'ba5'}, [.1])
+            ] * 2]
   for i, (fields, inputs, accuracies) in enumerate(made):
     with_inputs(write(tmp_path / f'{i}', accuracies, **fields), **inputs)
   _, arms = groups.of_directory(tmp_path)
   assert {arm.label: ([*arm.values().values()], len(arm.seeds),
                       len(arm.others)) for arm in arms} == {
-      'FedAvg': ([20., 40.], 2, 0),
+      'FedAvg, eval_every 1': ([20., 40.], 2, 0),
+      'FedAvg, eval_every 2': ([70.], 1, 0),
       'own.py:Own, content of algorithm ba5': ([60.], 2, 1),
       'own.py:Own, content of algorithm f00': ([30.], 1, 0)}
-  fedavg, *own = sorted(arms, key=lambda arm: arm.label != 'FedAvg')
-  assert [groups.baseline_of(arm, arms) for arm in own] == [fedavg] * 2
+  assert [groups.baseline_of(arm, arms) for arm in arms] == [
+      None, None, arms[0], arms[0]]

@@ -144,8 +144,11 @@ def of_module(config):
 
 SCALES = {}
 
+def scaled_by_name(grad):
+  return SCALES['all'][0] * grad
+
 def by_name(grads, view):
-  return jax.tree.map(lambda grad: SCALES['all'][0] * grad, grads)
+  return jax.tree.map(scaled_by_name, grads)
 
 def of_its_dict(config):
   SCALES['all'] = np.full(2, 1. + config.seed),
