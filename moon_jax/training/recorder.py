@@ -66,8 +66,9 @@ class Recorder:
         'config': identity.fingerprint(
             dataclasses.replace(federation.config, num_rounds=1)),
         # Norms: if they are drawn, devices draw other last bits.
-        'frozen weights': [float(jnp.linalg.norm(x.astype(jnp.float32)))
-                           for x in jax.tree.leaves(simulation.frozen_weights)]}
+        'frozen weights': [
+            float(jnp.linalg.norm(x.addressable_data(0).astype(jnp.float32)))
+            for x in jax.tree.leaves(simulation.frozen_weights)]}
     self._checkpoints: Checkpoints | None = None
     self._selection = Selection(simulation, workdir)
     self.trained: RoundRecord | None = None

@@ -14,6 +14,7 @@ import sys
 
 from forked import ROOT
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -366,7 +367,7 @@ def test_changed_data_are_reported(tmp_path, monkeypatch):
       run.run(at(tmp_path))
   with monkeypatch.context() as changed:
     changed.setattr('moon_jax.simulation.simulation.Simulation.frozen_weights',
-                    [np.ones(2)])
+                    [jnp.ones(2)])
     with pytest.raises(UserError, match='--model=.* gives other weights that'):
       run.run(at(tmp_path))
   assert (tmp_path / 'config.json').read_bytes() == before
