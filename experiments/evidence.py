@@ -741,18 +741,17 @@ def moon_split() -> str:
 
 def moon_by_round() -> str:
   rows = [['pairs', *(f'round {r}' for r in looks.ROUNDS)]]
-  split = _blocks(questions.SPLIT)
-  for title, blocks in (
-      ("paper's split, mu 5", split),
-      ("paper's split, mu 5, the same seeds as below", split[:3]),
+  blocks = _blocks(questions.SPLIT)
+  for title, found in (
+      ("paper's split, mu 5", blocks),
+      ("paper's split, mu 5, the same seeds as below", blocks[:3]),
       *((f"paper's split, {q.new.title.split(', ')[1]}", _blocks(q))
         for q in questions.OTHER_MU),
       ('split of each seed, mu 5', _blocks(questions.MAIN)),
       ('the same with one local epoch', _blocks(questions.ONE_EPOCH))):
-    means, _, _ = looks.by_round(blocks)
-    rows.append([f'{title}, n = {len(blocks)}', *(
+    means, _, _ = looks.by_round(found)
+    rows.append([f'{title}, n = {len(found)}', *(
         f'{means[r - 1]:+.1f}' for r in looks.ROUNDS)])
-  blocks = _blocks(questions.SPLIT)
   ahead = [_ahead_from(looks.by_round(_blocks(q))[0])
            for q in (questions.SPLIT, questions.MAIN)]
   reached = [', '.join(
@@ -821,18 +820,16 @@ def _one_epoch():
 
 def _drift():
   """Returns a sentence on local models in round 2, by mu."""
-  runs = {'FedAvg': 'fedavg-split0', 'mu 0.1': 'moon-mu0.1-split0',
-          'mu 1': 'moon-mu1-split0', 'mu 5': 'moon-split0'}
-  common = {'fedavg-split0': 'fedavg', 'moon-split0': 'moon'}  # of seed 0
+  mu_1, mu_01 = questions.OTHER_MU
+  arms = {'FedAvg': questions.SPLIT.baseline, 'mu 0.1': mu_01.new,
+          'mu 1': mu_1.new, 'mu 5': questions.SPLIT.new}
 
   def shown(metric):
-    texts = []
-    for title, name in runs.items():
-      paths = [RESULTS / 'full' / f'{common.get(name, name)}-seed0',
-               *(RESULTS / 'full' / f'{name}-seed{seed}' for seed in (1, 2))]
-      values = [dict(read.read(path).series(metric))[2] for path in paths]
-      texts.append(f'{np.mean(values):.2f} with {title}')
-    return ', '.join(texts)
+    mean = lambda arm: np.mean([
+        dict(read.read(RESULTS / 'full' / arm.workdir(seed)).series(metric))[2]
+        for seed in range(3)])
+    return ', '.join(f'{mean(arm):.2f} with {title}'
+                     for title, arm in arms.items())
 
   return (f'- In round 2 the mean distance between local models and the global '
           f'one is {shown("drift")};\n  the mean cosine between updates of '

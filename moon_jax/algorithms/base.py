@@ -218,9 +218,9 @@ class Algorithm(NamedTuple):
     trains: `(params, batch, view) -> tree of bool scalars`, like the parameters
       or the upper levels of their tree. Returns which of trained['params'] this
       step updates. The others keep their value and their state in the local
-      optimizer. None if all train in each step. Adam's bias
-      correction counts the steps of the round for all, so that it is wrong for
-      a part that begins later.
+      optimizer. None if all train in each step. Adam's bias correction counts
+      the steps of the round for all, so that it is wrong for a part that begins
+      later.
     finish: `(trained, view) -> (client, Message)`. Returns the new client state
       and the message after the last local step.
     aggregate: `(variables, server, Message) -> (variables, server)`. Returns

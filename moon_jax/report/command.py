@@ -47,7 +47,7 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
     find = lambda: groups.find([
         *filter(pathlib.Path.is_dir, [pathlib.Path(place)]),
         *(path.expanduser() for path in further)])
-    ended[is_timed] = find()
+    ended[is_timed] = find() if chosen else {}
     missing = (_missing(chosen, ended[is_timed]) if train or dry_run
                else None)
     if dry_run and (chosen or not is_timed):
@@ -62,9 +62,10 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
     if names := [name for name in replacing if name != 'data_dir']:
       raise UserError(f'--{names[0]} does not change the runs in {path}, which '
                       'have ended; remove it')
+  arms_of = lambda table: [] if table.pages == ('data',) else groups.of_table(
+      table, ended[table.headline == 'time'])
   # A page of a directory shows its own runs, whatever runs others hold.
-  sources = [*((table, [] if table.pages == ('data',) else groups.of_table(
-      table, ended[table.headline == 'time'])) for table in tables),
+  sources = [*((table, arms_of(table)) for table in tables),
              *map(groups.of_directory, directories)]
   directory = pathlib.Path(out or f'{workdir}/reports')
   written = []

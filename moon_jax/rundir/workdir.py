@@ -348,10 +348,17 @@ def read_lines(directory: pathlib.Path) -> list[dict[str, Any]]:
         ) from error
 
 
-def saved_rounds(checkpoints: pathlib.Path) -> list[int]:
-  """Returns the rounds of the checkpoints in a directory, if it exists."""
-  return [int(path.name) for path in checkpoints.glob('*')
-          if path.name.isdecimal()]
+def saved_rounds(checkpoints: pathlib.Path, unfinished: bool = False
+                 ) -> list[int]:
+  """Returns the rounds of the checkpoints in a directory, if it exists.
+
+  Also of those that are being written, in temporary directories, if
+  `unfinished`.
+  """
+  names = [path.name for path in checkpoints.glob('*')]
+  return [int(name) for name in (
+      (name.partition('.')[0] for name in names) if unfinished else names)
+          if name.isdecimal()]
 
 
 def write_atomically(path: pathlib.Path, content: bytes) -> None:

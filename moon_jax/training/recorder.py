@@ -19,6 +19,7 @@ import numpy as np
 from moon_jax.distributed import processes
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.rundir import export, identity
+from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation.records import RoundRecord
@@ -137,7 +138,13 @@ class Recorder:
       processes.run_on_first_process(workdir.remove_local_models)
 
   def _check_same(self, fingerprints):
-    config = self._config
+    config, own = self._config, self._fingerprints
+    is_same = {name: fingerprints[name] == own[name]
+               for name in ('config', 'dataset', 'partition')}
+    # Checkpoints of earlier versions lack the norms.
+    norms = fingerprints.get('frozen weights', own['frozen weights'])
+    is_same['frozen weights'] = len(norms) == len(own['frozen weights']) and (
+        np.allclose(norms, own['frozen weights'], rtol=1e-4, atol=0))
     for name, reason in {
         'config': 'the run in it has a different configuration',
         'dataset': f'--dataset={config.dataset} --data_dir={config.data_dir} '
@@ -146,13 +153,7 @@ class Recorder:
                      ' gives other clients than when the run began',
         'frozen weights': f'--model={config.model} gives other weights that do '
                           'not train than when the run began'}.items():
-      if name == 'frozen weights':
-        old, new = fingerprints.get(name), self._fingerprints[name]
-        is_same = old is None or (  # a checkpoint of an earlier version
-            len(old) == len(new) and np.allclose(old, new, rtol=1e-4, atol=0))
-      else:
-        is_same = fingerprints[name] == self._fingerprints[name]
-      if not is_same:
+      if not is_same[name]:
         raise UserError(f'--workdir={self.workdir.path}: {reason}; '
                         'restore it, or name another --workdir')
 
@@ -329,9 +330,8 @@ class Selection:
   def save(self, number: int, content: bytes) -> None:
     """Writes the best model so far; removes those that no checkpoint needs."""
     self._workdir.write(f'best/{number}.safetensors', content)
-    # Also checkpoints that are being written, in temporary directories.
-    saved = [int(step) for path in self._workdir.checkpoints.glob('*')
-             if (step := path.name.partition('.')[0]).isdecimal()]
+    saved = workdir_lib.saved_rounds(
+        self._workdir.checkpoints, unfinished=True)
     # A signal during an evaluation saves a round before its line is written.
     needed = {number} | {
         best['round'] for step in saved for n in (step - 1, step)
