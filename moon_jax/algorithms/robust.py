@@ -61,8 +61,8 @@ class Rule(NamedTuple):
     min_received: the lowest n for which the rule is defined.
     init: `(update_D) -> state`. Returns the first state of the rule for an
       update of zeros.
-    is_for_parameters: whether the rule may be used for parameters only. Of
-      running statistics it could, for example, make a variance negative.
+    is_for_parameters: whether the rule may be used for parameters only. It
+      could make running statistics invalid, such as a variance negative.
     trusted: a client that must be honest and in each round; None if none must.
   """
 

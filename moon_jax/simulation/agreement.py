@@ -163,8 +163,8 @@ def check(runs: Sequence[Mapping[str, Hashable]]) -> None:
 def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   """Returns a value that is equal for two objects that compute the same.
 
-  Functions are equal if their code is, all that they close over, and the data
-  of their module that they, or functions of the module that they call, name.
+  Functions are equal if their code is, all that they close over, and the module
+  data that they use, directly or through functions of the same module.
   The hyperparameters of an algorithm do not count, since they are arrays in the
   program. Objects without known contents are equal to no other. `outer` has the
   identities of the objects that contain `x`.

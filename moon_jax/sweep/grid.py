@@ -53,8 +53,8 @@ class Sweep:
 
     Args:
       base: the configuration of the other settings. Its workdir must be empty.
-      **axes: for fields of `Config` except workdir, data_dir and on_nan, and
-        for arguments of a method, the values.
+      **axes: the values of each axis. An axis is a field of `Config` except
+        workdir, data_dir and on_nan, or an argument of a method.
 
     Raises:
       UserError: if an axis is invalid or has no effect on any run, or if a

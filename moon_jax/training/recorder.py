@@ -151,8 +151,8 @@ class Recorder:
                    'has changed since the run began',
         'partition': f'--partition={config.partition_file or config.partition}'
                      ' gives other clients than when the run began',
-        'frozen weights': f'--model={config.model} gives other weights that do '
-                          'not train than when the run began'}.items():
+        'frozen weights': f'the frozen part of --model={config.model} has '
+                          'changed since the run began'}.items():
       if not is_same[name]:
         raise UserError(f'--workdir={self.workdir.path}: {reason}; '
                         'restore it, or name another --workdir')

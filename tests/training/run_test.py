@@ -368,7 +368,7 @@ def test_changed_data_are_reported(tmp_path, monkeypatch):
   with monkeypatch.context() as changed:
     changed.setattr('moon_jax.simulation.simulation.Simulation.frozen_weights',
                     [jnp.ones(2)])
-    with pytest.raises(UserError, match='--model=.* gives other weights that'):
+    with pytest.raises(UserError, match='--model=.* has changed since the run'):
       run.run(at(tmp_path))
   assert (tmp_path / 'config.json').read_bytes() == before
   assert run.run(at(tmp_path))['rounds'] == 3
