@@ -26,7 +26,7 @@ FACTS = (
     r'0\.3 of each day', r'2 and 5 share', r'20 candidates as with 60',
     r'FedAsync: 1', r'Seeds 0 to 2', r'4, 5 and 8 pairs', r'98% or 99%',
     # Of statistics, documents, licenses, hardware, and what is built in.
-    r'contains 0', r'pair 0', r'interval\s+without 0', r'within ±1 point',
+    r'contains? 0', r'pair 0', r'interval\s+without 0', r'within ±1 point',
     r'table 7', r'amendment\s2', r'November 2026', r'CC BY 2\.0', r'AVX-512',
     r'top 5', r'version 580', r'[A-Z]\w+ and [A-Z]\w+ \d{4}',
     r'\[\d+ (methods|robust rules, \d+ attacks|compressors)\]',
