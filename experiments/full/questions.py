@@ -4,10 +4,11 @@ import math
 from typing import NamedTuple
 
 # Commits of the code: PART_4 of the amendment's part 4, AMENDMENT_2 of the runs
-# begun on a GPU, and COMMIT of all others.
+# begun on a GPU, AMENDMENT_3 of its runs, and COMMIT of all others.
 COMMIT = 'd256b61391857509bfa1a1ba86f246b50191b676'
 PART_4 = 'dd9e22b97e7a0a8ece454245d56025b433bb71dd'
 AMENDMENT_2 = '31d30af59ca17624a0666120fa4bd0f3792776b0'
+AMENDMENT_3 = '27ddf221b6f6e79aeb04438bb94359820993e4ed'
 BEGUN_ON_GPU = frozenset((
     'l2-split0-seed2', 'moon-no-head-split0-seed2',
     *(f'{method}-sorted-lr0.001-seed{seed}'
@@ -175,6 +176,29 @@ ROW = (
          *MOON, '--noprojection_head'))
 OTHER_MU = _of_mu('1', 68.4), _of_mu('0.1', 66.5)  # part 5
 
+# Amendment 3: arms on fresh splits, and FedAvg without its projection head.
+FRESH_SEEDS = range(5, 17)
+FRESH = tuple(
+    Arm(name, title, flags, commit=AMENDMENT_3) for name, title, flags in (
+        ('fedavg', 'FedAvg', FEDAVG), ('moon', 'MOON', MOON),
+        ('scaffold', "SCAFFOLD, NIID-Bench's form", (
+            '--algorithm=scaffold', '--mu=-1', '--scaffold_form=niid_bench'))))
+NO_HEAD = _on_split_0(Arm(
+    'fedavg-no-head', 'FedAvg without its projection head',
+    (*FEDAVG, '--noprojection_head'), (Published(_PAPER, 66.7, math.nan),),
+    commit=AMENDMENT_3))
+
+
+def amendment_3() -> list[Run]:
+  """Returns the runs of amendment 3 in their order, of 100 rounds each."""
+  run = lambda arm, seed: Run(
+      arm.workdir(seed), (*arm.flags, f'--seed={seed}'), MAIN.num_rounds,
+      arm.commit)
+  first, *rest = FRESH_SEEDS
+  return [*(run(arm, first) for arm in FRESH),
+          *(run(NO_HEAD, seed) for seed in range(3)),
+          *(run(arm, seed) for seed in rest for arm in FRESH)]
+
 
 def runs(question: Question, blocks: range | None = None) -> list[Run]:
   """Returns the runs of some blocks, by default of all, block by block."""
@@ -190,7 +214,7 @@ def runs(question: Question, blocks: range | None = None) -> list[Run]:
 def in_order() -> list[Run]:
   """Returns all runs once, in the order of the protocol and its amendment.
 
-  Seeds 5 to 7 on the paper's split are for a look that may not be needed; they
+  Seeds 5 to 7 on the split of seed 0 are for a look that may not be needed; they
   come last and are started with --match.
   """
   return list(dict.fromkeys([
@@ -204,4 +228,4 @@ def in_order() -> list[Run]:
       *runs(RECIPE), *(run for question in OTHER_MU
                        for run in runs(question)[1::2]),
       *runs(SMALL_MU, range(1, 5)), *runs(ONE_EPOCH),
-      *runs(SPLIT, range(5, 8))]))
+      *amendment_3(), *runs(SPLIT, range(5, 8))]))
