@@ -8,7 +8,6 @@ sample standard deviation. docs/looking_at_runs.md describes the output.
 import argparse
 from collections.abc import Sequence
 import math
-import pathlib
 import statistics
 import sys
 
@@ -43,12 +42,12 @@ def main() -> None:
   parser.add_argument('--baseline', default='', metavar='SETTING',
                       help='the runs that others are compared with, such as '
                       'fedavg or mu=1; by default fedavg, or the first ones')
-  parser.add_argument('--plot', type=pathlib.Path, metavar='FILE.png',
+  parser.add_argument('--plot', type=file_command.path, metavar='FILE.png',
                       help='draws the curves')
   parser.add_argument('--x', default='round', help='what the curves are drawn '
                       'over: round (the default), simulated_seconds, or bytes '
                       'exchanged', choices=('round', *_AXES))
-  parser.add_argument('--csv', type=pathlib.Path, metavar='FILE',
+  parser.add_argument('--csv', type=file_command.path, metavar='FILE',
                       help='writes one row per run')
   file_command.start(parser, _compare)
 

@@ -20,7 +20,7 @@ from moon_jax.cli import file_command
 from moon_jax.config import suggest
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
-from moon_jax.data.io import published
+from moon_jax.data.io import files, published
 from moon_jax.data.sources import tiny_imagenet
 from moon_jax.errors import UserError
 
@@ -139,7 +139,7 @@ def _get(arguments: argparse.Namespace) -> int:
     has_license = not entry.license.startswith('no license')
     print(f'{entry.title}: {"license " * has_license}{entry.license}; '
           f'{entry.page}', flush=True)
-    root = pathlib.Path(arguments.data_dir).expanduser()
+    root = files.user_path(arguments.data_dir, 'data_dir')
     try:
       dataset = _load(name, str(root))
     except UserError:  # missing or damaged
@@ -254,7 +254,7 @@ def _check(arguments: argparse.Namespace) -> int:
   if not words or len(words) > 2:
     raise UserError('DIR and at most one NAME must be given, got '
                     f'{" ".join(words) or "nothing"}; moon-jax data check DIR')
-  data_dir, *names = words
+  data_dir, *names = str(files.user_path(words[0])), *words[1:]
   names = names or _find(data_dir)
   if not names and any(pathlib.Path(data_dir).glob('train/*.json')):
     raise UserError(f'{data_dir} holds files of LEAF; name the data set: '
@@ -281,7 +281,7 @@ def _find(data_dir: str) -> list[str]:
 
   `data_dir` is an existing directory, or an npz file.
   """
-  root = pathlib.Path(data_dir).expanduser()
+  root = pathlib.Path(data_dir)
   if root.suffix == '.npz' and root.is_file():
     return ['npz']
   if not root.is_dir():

@@ -7,7 +7,6 @@ RUN is the directory of a run, finished or still running. The output has at most
 import argparse
 from collections.abc import Mapping, Sequence
 import json
-import pathlib
 import sys
 import time
 from typing import Any
@@ -44,9 +43,9 @@ def main() -> None:
   parser = argparse.ArgumentParser(
       prog='moon-jax inspect', description='Describes a run: its settings, '
       'state, rounds, times and clients.')
-  parser.add_argument('run', type=pathlib.Path, metavar='RUN',
+  parser.add_argument('run', type=file_command.path, metavar='RUN',
                       help='directory of a run, finished or running')
-  parser.add_argument('--plot', type=pathlib.Path, metavar='FILE.png',
+  parser.add_argument('--plot', type=file_command.path, metavar='FILE.png',
                       help='draws accuracies, losses, drift and clients')
   parser.add_argument('--json', action='store_true',
                       help='prints the same as JSON, with all rounds')
@@ -56,11 +55,10 @@ def main() -> None:
 
 
 def _inspect(arguments: argparse.Namespace) -> None:
-  path = arguments.run.expanduser()
   is_unicode = 'utf' in (sys.stdout.encoding or '').lower()
   shown = None
   while True:
-    run = read.read(path)
+    run = read.read(arguments.run)
     now = len(run.lines), run.state.kind
     if now != shown:
       shown = now

@@ -21,6 +21,7 @@ import uuid
 
 from moon_jax import user_code
 from moon_jax.config import Config, is_user_code
+from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.simulation.records import Record
 from moon_jax.view.status import is_number
@@ -126,7 +127,7 @@ class _FileLogger(Logger):
   _name = ''
 
   def __init__(self, path: str | os.PathLike = ''):
-    self._given = pathlib.Path(path).expanduser() if path else None
+    self._given = files.user_path(path) if path else None
     self._path: Any = self._given or pathlib.Path(self._name)
 
   def start(self, run: RunInfo) -> None:

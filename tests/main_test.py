@@ -6,10 +6,13 @@ import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import made_runs
 import moon_jax as mj
 from moon_jax import __main__ as commands
+from moon_jax import compare, data_command, inspect
 
 
 @pytest.mark.parametrize('name', commands.COMMANDS)
@@ -60,3 +63,67 @@ def load(data_dir):
           mj.__file__).parents[1])},
       capture_output=True, timeout=60, check=False)
   assert text in done.stdout + done.stderr
+
+
+_NO_HOME = '~nobody-has-this-name/x'
+
+
+@pytest.mark.parametrize('args', [
+    ['inspect', _NO_HOME], ['inspect', '.', f'--plot={_NO_HOME}'],
+    ['compare', _NO_HOME], ['compare', '.', f'--csv={_NO_HOME}'],
+    ['data', 'check', _NO_HOME], ['data', 'check', _NO_HOME, 'npz'],
+    ['data', 'get', 'mnist', f'--data_dir={_NO_HOME}'],
+    ['report', _NO_HOME], ['report', '.', f'--runs={_NO_HOME}'],
+    ['report', '.', f'--workdir={_NO_HOME}'],
+    ['sweep', f'--sweep={_NO_HOME}'], ['sweep', f'--workdir={_NO_HOME}'],
+    ['train', f'--workdir={_NO_HOME}'], ['train', f'--init_from={_NO_HOME}'],
+    ['plan', '--dataset=npz', f'--data_dir={_NO_HOME}'],
+], ids=' '.join)
+def test_commands_refuse_a_path_of_an_unknown_home(args, whole, tmp_path):
+  done = whole.run(*args, cwd=tmp_path, module='moon_jax')
+  assert done.status == 2 and 'Traceback' not in done.err
+  assert (f'{_NO_HOME}: there is no such home directory; write the full path'
+          in done.err)
+
+
+@pytest.mark.parametrize('call', [
+    mj.load, mj.results, mj.loggers.CSV,
+    lambda path: mj.load_dataset('npz', path),
+    lambda path: mj.run(mj.Config(dataset='digits', workdir=path)),
+    lambda path: mj.run_sweep(
+        mj.Sweep.grid(mj.Config(dataset='digits'), seed=[0]), path)])
+def test_python_refuses_a_path_of_an_unknown_home(call):
+  with pytest.raises(mj.UserError, match='there is no such home directory'):
+    call(_NO_HOME)
+
+
+def test_every_path_of_a_user_may_begin_with_the_home(
+    run_command, monkeypatch, tmp_path):
+  monkeypatch.setenv('HOME', str(tmp_path))
+  made_runs.write(tmp_path / 'runs' / 'one')
+  np.savez(tmp_path / 'own.npz', x_train=np.eye(2), y_train=[0, 1],
+           x_test=np.eye(2), y_test=[0, 1])
+  (tmp_path / 'leaf' / 'train').mkdir(parents=True)
+  (tmp_path / 'leaf' / 'train' / '0.json').write_text('{}')
+  monkeypatch.chdir(tmp_path / 'leaf')  # paths relative to it do not exist
+  for main, expected, *args in (
+      (inspect.main, 0, '~/runs/one', '--plot=~/inspect.png'),
+      (compare.main, 0, '~/runs', '--plot=~/compare.png', '--csv=~/all.csv'),
+      (data_command.main, 0, 'check', '~/own.npz'),
+      (data_command.main, 2, 'check', '~/leaf')):
+    status, out, err = run_command(main, *args)
+    assert status == expected, (args, err)
+  assert 'holds files of LEAF' in err
+  for name in 'inspect.png', 'compare.png', 'all.csv':
+    assert (tmp_path / name).exists()
+  assert not (tmp_path / 'leaf' / '~').exists()
+
+
+def test_a_report_reads_and_writes_paths_below_the_home(whole, tmp_path):
+  made_runs.write(tmp_path / 'runs' / 'one')
+  below = f'~/{os.path.relpath(tmp_path, os.path.expanduser("~"))}'
+  done = whole.run('report', f'{below}/runs', f'--out={below}/pages',
+                   cwd=tmp_path, module='moon_jax')
+  assert not done.status, done.err
+  assert [path.name for path in (tmp_path / 'pages').glob('*.html')] == [
+      'runs.html']

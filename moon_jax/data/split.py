@@ -5,7 +5,6 @@ Partitions are those of `moon_jax.data.partition`, a function of your own
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-import pathlib
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.clients import Clients
 from moon_jax.data.dataset import Dataset, subset
+from moon_jax.data.io import files
 from moon_jax.errors import UserError
 
 # End of the seed of the validation examples; no other draw uses this seed.
@@ -182,9 +182,9 @@ def read_file(path: str, num_clients: int) -> Clients:
   hold `names` [C].
   """
   source = f'--partition_file={path}'
+  place = files.user_path(path, 'partition_file')
   try:
-    with np.load(
-        pathlib.Path(path).expanduser(), allow_pickle=False) as file:
+    with np.load(place, allow_pickle=False) as file:
       sizes, indices = (file[name] for name in ('sizes', 'indices'))
       names = file['names'] if 'names' in file else None
       left_out = [name for name in ('heldout', 'validation') if name in file]

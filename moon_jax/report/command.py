@@ -7,6 +7,7 @@ import re
 import shlex
 
 from moon_jax.config import Config
+from moon_jax.data.io import files as files_lib
 from moon_jax.errors import UserError
 from moon_jax.report import groups, pages, table_file
 from moon_jax.report.groups import Key
@@ -40,13 +41,13 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
   # Tables of times have runs that trained alone, in a directory of their own.
   ended: dict[bool, dict[Key, Run]] = {}
   for is_timed, place, further in (
-      (False, workdir, [*map(pathlib.Path, runs), *directories]),
+      (False, workdir, [*map(files_lib.user_path, runs), *directories]),
       (True, f'{workdir}/alone', [])):
     chosen = [table for table in tables if table.pages != ('data',)
               and (table.headline == 'time') == is_timed]
     find = lambda: groups.find([
         *filter(pathlib.Path.is_dir, [pathlib.Path(place)]),
-        *(path.expanduser() for path in further)])
+        *further])
     ended[is_timed] = find() if chosen else {}
     missing = (_missing(chosen, ended[is_timed]) if train or dry_run
                else None)
@@ -67,7 +68,7 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
   # A page of a directory shows its own runs, whatever runs others hold.
   sources = [*((table, arms_of(table)) for table in tables),
              *map(groups.of_directory, directories)]
-  directory = pathlib.Path(out or f'{workdir}/reports')
+  directory = files_lib.user_path(out or f'{workdir}/reports', 'out')
   written = []
   for table, arms in sources:
     page = pages.make(table, arms, _command(paths, budget, replacing),
@@ -88,7 +89,7 @@ def _read(paths, budget, replacing) -> tuple[list[Table], list[pathlib.Path]]:
                     'mu.toml, a directory of tables, or a directory of runs')
   files, directories = [], []
   for text in paths:
-    path = pathlib.Path(text).expanduser()
+    path = files_lib.user_path(text)
     inside = [
         file for file in sorted(path.glob('*.toml'))
         if not toml_file.content(file).keys() <= {*table_file.BUDGETS}]

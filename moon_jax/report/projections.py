@@ -144,7 +144,7 @@ def main() -> None:
   parser.add_argument('--examples', type=int, default=None,
                       help='number of test examples (default: 1000, or all if '
                       'there are fewer)')
-  parser.add_argument('--out', type=pathlib.Path, required=True,
+  parser.add_argument('--out', type=file_command.path, required=True,
                       metavar='FILE.svg', help='the file to write')
   file_command.start(parser, _run)
 

@@ -9,10 +9,10 @@ import functools
 import hashlib
 import numbers
 import operator
-import pathlib
 from typing import Any, NamedTuple
 
 from moon_jax.config import Config
+from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.rundir import identity
 from moon_jax.sweep import grid, toml_file, values
@@ -90,7 +90,7 @@ def read(path: str, budget: str = 'full',
   report = file.keys
   common: dict[str, Any] = {}
   if budgets := report.get('budgets'):
-    place = pathlib.Path(path).parent / budgets
+    place = files.user_path(path).parent / budgets
     common = _budget(toml_file.content(place), budget, str(place))
   common |= _budget(report.get('budget', {}), budget, path)
   baseline = toml_file.settings(report.get('baseline', {}), f'{path}, baseline')

@@ -173,7 +173,7 @@ def find(arguments: Iterable[str]) -> list[pathlib.Path]:
   """
   found: dict[pathlib.Path, pathlib.Path] = {}
   for argument in arguments:
-    path = pathlib.Path(argument).expanduser()
+    path = files.user_path(argument)
     places = [path] if path.exists() else [
         pathlib.Path(name) for name in sorted(glob.glob(str(path)))]
     runs = [run for place in places for run in _runs_in(place, _MAX_DEPTH)]
@@ -188,7 +188,7 @@ def find(arguments: Iterable[str]) -> list[pathlib.Path]:
 
 def is_run(path: str | pathlib.Path) -> bool:
   """Returns whether a path is the directory of a run."""
-  return (pathlib.Path(path).expanduser() / 'config.json').exists()
+  return (files.user_path(path) / 'config.json').exists()
 
 
 def _runs_in(path, depth):

@@ -27,6 +27,7 @@ from moon_jax import models, user_code
 from moon_jax.config import Config, is_user_code
 from moon_jax.data import augment
 from moon_jax.data.dataset import Dataset
+from moon_jax.data.io import files
 from moon_jax.errors import first_line, UserError
 from moon_jax.models import user as user_model
 from moon_jax.models.base import Variables
@@ -105,7 +106,7 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
       custom network cannot be made: the module that --model named must be
       importable. A warning reports that its file has changed.
   """
-  path = _final_model(pathlib.Path(path).expanduser())
+  path = _final_model(files.user_path(path))
   try:
     if not path.exists():
       raise ValueError('there is no such file')
@@ -152,7 +153,7 @@ def load_initial(path: str) -> Variables:
   `path` is one of `_FORMS`, or any other safetensors file, whose tensors are
   named by their path in the tree of variables, such as "params.out.kernel".
   """
-  root = pathlib.Path(path).expanduser().absolute()
+  root = files.user_path(path, 'init_from').absolute()
   try:
     if not root.exists():
       raise ValueError('there is no such file or directory')

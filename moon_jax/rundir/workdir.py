@@ -62,7 +62,7 @@ class Workdir:
     """
     self._config, self._inputs = config, inputs or {}
     name = identity.directory_name(config, self._inputs)
-    self.path = pathlib.Path(config.workdir or f'{root}/{name}').expanduser()
+    self.path = files.user_path(config.workdir or f'{root}/{name}', 'workdir')
     self.checkpoints = self.path / 'checkpoints'
     self._metrics = self.path / 'metrics.jsonl'
     self._lock: int | None = None

@@ -8,7 +8,6 @@ together. `moon_jax.simulation.federation_checks` checks values in Python.
 from collections.abc import Callable
 import dataclasses
 import math
-import pathlib
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from moon_jax.config import (
 )
 from moon_jax.config.flags import ROBUST, UPDATE_ATTACKS
 from moon_jax.data import selection
+from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.simulation import metric_functions
 
@@ -344,11 +344,8 @@ def _check_paths(config):
   for name in _PATHS:
     path = getattr(config, name)
     try:
-      pathlib.Path(path).expanduser()
+      files.user_path(path, name)
       path.encode('utf-8')
-    except RuntimeError as error:
-      raise UserError(f'--{name}={path}: there is no such home directory; '
-                      'write the full path') from error
     except UnicodeEncodeError as error:  # Orbax cannot write to such paths
       raise UserError(f'--{name}={path!r} is not valid UTF-8; name another '
                       'path') from error

@@ -12,6 +12,7 @@ import uuid
 
 from moon_jax.cli.command_line import Given
 from moon_jax.config import Config
+from moon_jax.data.io import files
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.rundir import identity
 from moon_jax.rundir import workdir as workdir_lib
@@ -70,11 +71,7 @@ def build(config: Config, given: Given, grids: Sequence[str],
 
 def directory(config: Config) -> str:
   """Returns the directory that holds the directories of the runs."""
-  try:
-    return str(pathlib.Path(config.workdir or 'runs').expanduser())
-  except RuntimeError as error:
-    raise UserError(f'--workdir={config.workdir}: there is no such home '
-                    'directory; write the full path') from error
+  return str(files.user_path(config.workdir or 'runs', 'workdir'))
 
 
 def part(text: str) -> tuple[int, int]:

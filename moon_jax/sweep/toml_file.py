@@ -9,6 +9,7 @@ import tomllib
 from typing import Any, NamedTuple
 
 from moon_jax.cli import command_line
+from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.sweep import values as values_lib
 
@@ -43,7 +44,7 @@ def read(path: str) -> SweepFile:
     UserError: if the file is missing, is not TOML, has an unknown key or a
       value of the wrong type.
   """
-  file = pathlib.Path(path)
+  file = files.user_path(path)
   keys, found = _split(content(file), _KEYS, path)
   runs = keys.get('runs', [{}])
   if not runs or not all(isinstance(block, dict) for block in runs):
@@ -85,10 +86,10 @@ def check_types(content: Mapping[str, Any], keys: Mapping[str, type],
 def content(file: pathlib.Path) -> dict[str, Any]:
   """Returns the content of a TOML file."""
   try:
-    return tomllib.loads(file.expanduser().read_text(encoding='utf-8-sig'))
-  except (OSError, RuntimeError) as error:  # RuntimeError: no such home
+    return tomllib.loads(file.read_text(encoding='utf-8-sig'))
+  except OSError as error:
     raise UserError(f'{file} must be a file that can be read, got '
-                    f'{getattr(error, "strerror", None) or error}') from error
+                    f'{error.strerror or error}') from error
   except (ValueError, RecursionError) as error:
     raise UserError(f'{file} must be TOML, got: {error}. Text stands '
                     'in quotes, and lists in [ ]') from error

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 import functools
 import hashlib
-import pathlib
 import sys
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from moon_jax.config import Config, is_user_code
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import cohort, sources, split
 from moon_jax.data.client_tests import ClientTests
+from moon_jax.data.io import files
 from moon_jax.distributed import processes
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation.federation import Federation
@@ -96,7 +96,7 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
                      ('availability_file', registry.clock_of)):
     if path := getattr(config, name):
       make(config)  # reports errors in the file first
-      inputs[name] = pathlib.Path(path).expanduser().read_bytes()
+      inputs[name] = files.user_path(path, name).read_bytes()
   if config.has_user_algorithm():
     inputs['algorithm'] = user_code.source('algorithm', config.algorithm)
     registry.make(config)  # reports errors in the factory first

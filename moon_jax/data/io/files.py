@@ -12,6 +12,20 @@ from typing import Any
 from moon_jax.errors import UserError
 
 
+def user_path(path: str | os.PathLike, flag: str = '') -> pathlib.Path:
+  """Returns a path of the user, where ~ and ~USER are home directories.
+
+  Raises:
+    UserError: naming the `flag`, if there is no such home directory.
+  """
+  try:
+    return pathlib.Path(path).expanduser()
+  except RuntimeError as error:
+    given = f'--{flag}={path}' if flag else path
+    raise UserError(f'{given}: there is no such home directory; write the full '
+                    'path') from error
+
+
 def read_regular(path: pathlib.Path) -> bytes:
   """Returns the bytes of a regular file; other files raise OSError."""
   if os.path.lexists(path) and not path.is_file():
@@ -21,8 +35,9 @@ def read_regular(path: pathlib.Path) -> bytes:
 
 def read_text(path: str, content: str) -> str:
   """Returns a text file, which has `content` on each line."""
+  file = user_path(path)
   try:
-    return read_regular(pathlib.Path(path).expanduser()).decode('utf-8-sig')
+    return read_regular(file).decode('utf-8-sig')
   except (OSError, ValueError) as error:
     raise UserError(f'path={path} cannot be read ({error}); name a text file '
                     f'with {content} on each line') from error
@@ -52,7 +67,7 @@ def existing_directory(name: str, title: str, data_dir: str, content: str,
         f'--data_dir must name a directory for --dataset={name}; got none. '
         f'Give one that holds {content}' + (
             ', or an empty one to download into' if is_downloadable else ''))
-  root = pathlib.Path(data_dir).expanduser()
+  root = user_path(data_dir, 'data_dir')
   if root.exists() and not root.is_dir():
     raise UserError(f'--data_dir={data_dir} is a file; name the directory that '
                     'holds it')

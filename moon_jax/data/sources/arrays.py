@@ -30,7 +30,6 @@ its clients. Pickled objects are refused, so a file cannot run code.
 """
 
 from collections.abc import Mapping
-import pathlib
 from typing import Any
 import zipfile
 
@@ -52,7 +51,7 @@ _HUGE = 1e30  # larger values can overflow in float32 arithmetic
 
 def load_npz(data_dir: str) -> Dataset:
   """Reads the arrays of an npz file, whose path is `data_dir`."""
-  path = pathlib.Path(data_dir).expanduser()
+  path = files.user_path(data_dir, 'data_dir')
   if not path.is_file():
     raise UserError(
         f'--data_dir must name a file for --dataset=npz; got {data_dir!r}. '
@@ -97,7 +96,8 @@ def _read_npy(path):
 def load_custom(name: str, data_dir: str) -> Dataset:
   """Calls MODULE:LOADER, which maps `data_dir` to a dict of arrays."""
   loader = user_code.load('dataset', name)
-  loaded = user_code.call('dataset', name, loader, data_dir)
+  place = str(files.user_path(data_dir, 'data_dir')) if data_dir else ''
+  loaded = user_code.call('dataset', name, loader, place)
   if not isinstance(loaded, Mapping):
     raise UserError(f'--dataset={name} must return a dict of arrays, '
                     f'{", ".join(REQUIRED)}; got a {type(loaded).__name__}')

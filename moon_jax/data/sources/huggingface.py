@@ -66,9 +66,10 @@ def _read(source, place, data_dir, config, revision):
     raise UserError(
         f'{source} needs the package datasets; install it: pip install '
         "datasets (or pip install 'moon_jax[huggingface]')") from error
-  path = pathlib.Path(place).expanduser()
+  path = files.user_path(place)
   is_path = path.exists() or place.startswith(('/', '.', '~'))
-  cache = {'cache_dir': data_dir} if data_dir else {}
+  cache = {'cache_dir': str(files.user_path(data_dir, 'data_dir'))
+           } if data_dir else {}
   try:
     if is_path and not path.exists():
       raise FileNotFoundError('it does not exist')
