@@ -39,12 +39,16 @@ def fingerprint(config: Config) -> str:
 
 def directory_name(config: Config, inputs: dict[str, str]) -> str:
   """Returns the name of a run's directory, if --workdir does not name one."""
-  dataset = config.dataset.replace(':', '.')
-  if config.dataset.startswith(HUGGINGFACE):
-    place = config.dataset.removeprefix(HUGGINGFACE).partition(',')[0]
-    dataset = f'hf.{pathlib.PurePath(place).stem}'
-  return '-'.join([dataset, config.algorithm.replace(':', '.'),
+  return '-'.join([dataset_in_names(config), config.algorithm.replace(':', '.'),
                    fingerprint(config), *inputs.values()])
+
+
+def dataset_in_names(config: Config) -> str:
+  """Returns the data set as a part of a file name."""
+  if not config.dataset.startswith(HUGGINGFACE):
+    return config.dataset.replace(':', '.')
+  place = config.dataset.removeprefix(HUGGINGFACE).partition(',')[0]
+  return f'hf.{pathlib.PurePath(place).stem}'
 
 
 def has_same_rounds(config: Config, num_rounds: int) -> bool:

@@ -61,7 +61,7 @@ def build(config: Config, given: Given, grids: Sequence[str],
       sorted(map(grid_lib.key, sweep.configs))).encode()).hexdigest()[:8]
   parts = [file.name]
   if not path:
-    dataset = sweep.configs[0].dataset.replace(':', '.')
+    dataset = identity.dataset_in_names(sweep.configs[0])
     parts = [dataset, *sweep.axes[:4], digest]
   elif axes or set(fixed) - set(identity.FREE_FIELDS):
     parts.append(digest)

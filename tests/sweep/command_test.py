@@ -77,6 +77,20 @@ def test_the_command_trains_a_grid_and_writes_its_table(started, tmp_path):
   assert ['moon', '5', '1', '2', '50.0', '60.0'] in file
 
 
+@pytest.mark.parametrize('dataset, name', [
+    ('hf:org/birds,label=species', 'hf.birds'),
+    ('hf:/data/a.b/table.csv,test_fraction=0.2', 'hf.table'),
+    ('own.loaders:load', 'own.loaders.load')])
+def test_tables_of_all_data_sets_are_in_one_directory(
+    started, tmp_path, dataset, name):
+  status, out, err = started(
+      f'--dataset={dataset}', '--grid=seed=0,1', f'--workdir={tmp_path}')
+  assert (status, err) == (0, '')
+  path, = (tmp_path / 'sweeps').iterdir()
+  assert re.fullmatch(rf'{name}-seed-[0-9a-f]+\.md', path.name)
+  assert out.splitlines()[-1] == f'table: {path}'
+
+
 def test_a_dry_run_prints_the_plan_only(started, tmp_path):
   """The flags without --grid need not be those of a run."""
   status, out, _ = started(

@@ -102,7 +102,7 @@ def load_custom(name: str, data_dir: str) -> Dataset:
     raise UserError(f'--dataset={name} must return a dict of arrays, '
                     f'{", ".join(REQUIRED)}; got a {type(loaded).__name__}')
   loaded = user_code.call('dataset', name, dict, loaded)
-  return to_dataset(name.rpartition(':')[2], f'--dataset={name}', loaded)
+  return to_dataset(name, f'--dataset={name}', loaded)
 
 
 def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:

@@ -185,7 +185,7 @@ def short(data_dir):
   (tmp_path / 'bad_package' / '__init__.py').write_text('1 / 0')
   monkeypatch.syspath_prepend(tmp_path)
   data = sources.load('loaders:load', 'odd')
-  assert data.name == 'load' and data.class_names == ('even', 'odd')
+  assert data.name == 'loaders:load' and data.class_names == ('even', 'odd')
   for name, words in [
       ('loaders:lode', 'class lode; it has load, short'),
       ('bad_package.mine:load', 'importing the package.*ZeroDivisionError'),
