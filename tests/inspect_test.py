@@ -2,8 +2,10 @@
 
 import fcntl
 import functools
+import itertools
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -224,3 +226,54 @@ def test_following_prints_until_the_run_ends(tmp_path, monkeypatch, run):
   assert not status and [
       f'{n} of 4 rounds' in out for n in (2, 3, 4)] == [True] * 3
   assert out.count('running:') == 3 and out.count('stopped:') == 1
+
+
+def read_between(path, steps):
+  """Reads a run that takes steps meanwhile, at each place that is possible.
+
+  `steps` are (number, function): the function is called before the files of the
+  run are looked at for the `number`-th time.
+  """
+  due, count = list(steps), itertools.count(1)
+  with pytest.MonkeyPatch.context() as patch:
+    for owner, name in (pathlib.Path, 'read_bytes'), (fcntl, 'flock'):
+      def look(*args, function=getattr(owner, name)):
+        number = next(count)
+        while due and number >= due[0][0]:
+          due.pop(0)[1]()
+        return function(*args)
+
+      patch.setattr(owner, name, look)
+    return read.read(path)
+
+
+def test_a_run_that_ends_while_it_is_read_is_running_or_finished(tmp_path):
+  """It writes its last line, then its summary, and then it ends."""
+  whole = made_runs.write(tmp_path / 'whole')
+  *lines, last = (whole / 'metrics.jsonl').read_text().splitlines(True)
+  summary, seen = (whole / 'summary.json').read_text(), set()
+  path = made_runs.write(tmp_path / 'run', is_finished=False)
+  for places in itertools.combinations_with_replacement(range(1, 8), 3):
+    (path / 'metrics.jsonl').write_text(''.join(lines))
+    (path / 'summary.json').unlink(missing_ok=True)
+    metrics = locked(path)
+    found = read_between(path, zip(places, [
+        lambda file=metrics: (file.write(last), file.flush()),
+        lambda: (path / 'summary.json').write_text(summary),
+        metrics.close]))
+    metrics.close()
+    seen.add((found.state.kind, len(found.lines)))
+  assert seen == {('running', 3), ('running', 4), ('finished', 4)}
+
+
+def test_a_run_that_is_extended_while_it_is_read_is_read_again(tmp_path):
+  for i, places in enumerate(itertools.combinations_with_replacement(
+      range(1, 8), 2)):
+    path = made_runs.write(tmp_path / f'{i}')
+    with open(path / 'metrics.jsonl', 'a') as file:
+      found = read_between(path, zip(places, [
+          (path / 'summary.json').unlink,
+          lambda file=file: (file.write(json.dumps(made_runs.line(5, .5))
+                                        + '\n'), file.flush())]))
+    assert len(found.lines) == 4 + (not found.summary and max(places) <= 4), (
+        places)

@@ -140,6 +140,10 @@ def read(path: pathlib.Path) -> Run:
         f'{path} must be the directory of a run, with config.json; got none'
         + (f'. It holds {inside} runs: name one of them, or use '
            'moon-jax compare' if inside else ''))
+  # A run may end, or begin to be extended, meanwhile. It writes its last line,
+  # then its summary, and then it releases its lock: they are read backwards.
+  holder = _lock_holder(path / 'metrics.jsonl')
+  summary = _json(path / 'summary.json') or {}
   try:
     lines = workdir.read_lines(path)
   except UserError as error:
@@ -152,13 +156,14 @@ def read(path: pathlib.Path) -> Run:
   except (TypeError, ValueError, OverflowError) as error:
     raise UserError(f'{path}/config.json must be the configuration of a run, '
                     f'got {error}; restore it from a copy') from error
-  summary = _json(path / 'summary.json') or {}
   rounds = summary.get('rounds')
   if summary and rounds != len(lines):
+    if (_json(path / 'summary.json') or {}) != summary:
+      return read(path)
     raise UserError(f'{path}/metrics.jsonl must have the {rounds} rounds of '
                     f'summary.json, got {len(lines)}; restore it from a copy')
   return Run(path, config, inputs if isinstance(inputs, dict) else {}, lines,
-             summary, _state(path, config, lines, summary))
+             summary, _state(path, config, lines, summary, holder))
 
 
 def find(arguments: Iterable[str]) -> list[pathlib.Path]:
@@ -210,12 +215,12 @@ def _json(path):
                     'copy') from error
 
 
-def _state(path, config, lines, summary):
-  """Finds out what a run does now; an active one locks metrics.jsonl."""
+def _state(path, config, lines, summary, holder):
+  """Finds out what a run does now; an active one has a lock `holder`."""
   total = config.num_rounds
   rounds = f'{len(lines)} of {total} rounds'
   age = f'written {_ago(path)}'
-  if holder := _lock_holder(path / 'metrics.jsonl'):
+  if holder:
     return State('running', f'{rounds}; {holder} holds the lock of '
                  f'metrics.jsonl, {age}')
   if summary.get('stopped_early') or (
