@@ -8,6 +8,7 @@ import difflib
 import importlib
 import sys
 
+from moon_jax import errors
 from moon_jax.version import __version__
 
 # Command -> module with `main`, and what it does.
@@ -28,6 +29,7 @@ COMMANDS = {
 
 def main() -> None:
   """Runs the command that the first argument names."""
+  errors.escape_output()
   name = sys.argv[1] if len(sys.argv) > 1 else '--help'
   if name == '--version':
     return print(f'moon_jax {__version__}')

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 import contextlib
+import io
 import re
 import signal
+import sys
 
 _MAX_CHARACTERS = 200  # of an error of a library in a message
 # A flag, but not those of a command that a message recommends.
@@ -22,6 +24,17 @@ def first_line(error: BaseException) -> str:
   """Returns the type and the first line of an error, shortened."""
   line = str(error).strip().partition('\n')[0][:_MAX_CHARACTERS]
   return f'{type(error).__name__}: {line}' if line else type(error).__name__
+
+
+def escape_output() -> None:
+  """Makes printing safe: characters that a stream cannot encode are escaped.
+
+  Names of directories, data sets and clients may have any character, also in a
+  terminal, a log or a pipe that takes ASCII only. Commands call this first.
+  """
+  for stream in sys.stdout, sys.stderr:
+    if isinstance(stream, io.TextIOWrapper):  # not what tests put there
+      stream.reconfigure(errors='backslashreplace')
 
 
 @contextlib.contextmanager

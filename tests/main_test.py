@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 
+import forked
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ import made_runs
 import moon_jax as mj
 from moon_jax import __main__ as commands
 from moon_jax import compare, data_command, inspect
+import small_runs
 
 
 @pytest.mark.parametrize('name', commands.COMMANDS)
@@ -127,3 +129,29 @@ def test_a_report_reads_and_writes_paths_below_the_home(whole, tmp_path):
   assert not done.status, done.err
   assert [path.name for path in (tmp_path / 'pages').glob('*.html')] == [
       'runs.html']
+
+
+def test_output_that_takes_ascii_only_has_escaped_names(
+    tmp_path, compilation_cache):
+  """Of all commands that print the name of a directory."""
+  np.savez(tmp_path / 'straße.npz', x_train=np.eye(2), y_train=[0, 1],
+           x_test=np.eye(2), y_test=[0, 1])
+  flags = [*small_runs.CONFIG.command().split()[3:], '--num_rounds=1']
+  with forked.Server(tmp_path, PYTHONIOENCODING='ascii',
+                     JAX_COMPILATION_CACHE_DIR=compilation_cache) as server:
+    def outputs(*args):
+      done = server.run(*args, cwd=tmp_path, module='moon_jax', limit=60)
+      assert not done.status, (args, done.err)
+      assert done.out.isascii() and done.err.isascii()
+      return done.out
+
+    assert r'l\xe4ufe/sweeps/' in outputs(
+        'sweep', *flags, '--grid=seed=0', '--workdir=läufe')
+    run, = (tmp_path / 'läufe').glob('breast*')
+    for args in (
+        ['train', *flags, '--seed=0', f'--workdir=läufe/{run.name}'],
+        ['inspect', f'läufe/{run.name}'], ['compare', 'läufe/*'],
+        ['report', 'läufe', '--out=läufe/日']):
+      assert r'l\xe4ufe/' in outputs(*args)
+    assert r'stra\xdfe.npz: complete' in outputs(
+        'data', 'check', 'straße.npz')

@@ -17,7 +17,7 @@ import warnings
 
 from absl import app, flags, logging
 
-from moon_jax import user_code
+from moon_jax import errors, user_code
 from moon_jax.cli import help_page
 from moon_jax.config import Config, FACTS, suggest
 from moon_jax.distributed import host, processes
@@ -185,6 +185,7 @@ def start(name: str, run: Callable[..., None], page: help_page.Page,
   define_config()
   is_script = sys.argv[0].startswith('moon-jax ')
   command = sys.argv[0] if is_script else f'python -m {name}'
+  errors.escape_output()
   user_code.search_current_directory()
   given = Given()
 

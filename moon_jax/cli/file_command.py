@@ -11,7 +11,7 @@ import pathlib
 import signal
 import sys
 
-from moon_jax import user_code
+from moon_jax import errors, user_code
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
 
@@ -31,6 +31,7 @@ def start(parser: argparse.ArgumentParser,
   `run` returns an exit status, None for 0. The parser's `prog` begins error
   messages.
   """
+  errors.escape_output()
   arguments = parser.parse_args()
   user_code.search_current_directory()
   try:
