@@ -128,6 +128,20 @@ def test_get_of_data_sets_without_download(run, name, status, text, tmp_path):
   assert not (tmp_path / 'x').exists()
 
 
+def test_the_remedy_of_a_damaged_download_keeps_the_others(
+    run, mirror, tmp_path):
+  """It is obeyed: nothing is removed, and one file is downloaded."""
+  blobs = published_files.compressed()
+  name = list(blobs)[1]
+  published_files.write(tmp_path / 'mnist', blobs | {name: blobs[name][:-9]})
+  status, out, _ = run('check', tmp_path)
+  assert status == 1 and '. Download it again: moon-jax data get mnist' in out
+  status, out, _ = run(
+      'get', 'mnist', f'--data_dir={tmp_path}', f'--mirror={mirror[0]}')
+  assert status == 0 and out.count('downloading') == 1
+  assert not run('check', tmp_path)[0]
+
+
 def test_check_of_a_damaged_data_set(run, tmp_path):
   blobs = published_files.files()
   name = list(blobs)[2]

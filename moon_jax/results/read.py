@@ -210,9 +210,10 @@ def _json(path):
   try:
     return files.read_json_object(path)
   except (OSError, ValueError, RecursionError) as error:
+    remedy = ('restore it from a copy' if path.name == 'config.json' else
+              'delete this file; the command of the run writes it again')
     raise UserError(f'{path} must be a readable JSON object, got '
-                    f'{type(error).__name__}: {error}; restore it from a '
-                    'copy') from error
+                    f'{type(error).__name__}: {error}; {remedy}') from error
 
 
 def _state(path, config, lines, summary, holder):

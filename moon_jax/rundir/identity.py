@@ -80,7 +80,7 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
     flags += ', ...' if len(differing) > _MAX_LISTED else ''
     raise UserError(
         f'--workdir={path} must hold a run of the same configuration, got '
-        f'another configuration: {flags}. Name another --workdir, or delete it')
+        f'another configuration: {flags}. Name another --workdir')
   if old.get('on_nan') == 'skip_client' and new['on_nan'] == 'stop':
     raise UserError(
         f'--workdir={path} must hold a run of --on_nan=stop, got a run '
@@ -103,11 +103,11 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
   old_inputs = old.get('inputs', {})
   if not isinstance(old_inputs, dict) or old_inputs.keys() - new.keys():
     raise UserError(f'--workdir={path}: "inputs" in config.json must map flags '
-                    f'to hashes, got {str(old_inputs)[:100]!r}; delete the '
-                    'directory or name another')
+                    f'to hashes, got {str(old_inputs)[:100]!r}; restore '
+                    'the file from a copy, or name another --workdir')
   for name in sorted(inputs.keys() | old_inputs):
     if old_inputs.get(name) != inputs.get(name):
       raise UserError(
           f'--workdir={path} must hold a run of the same input, got a run '
           f'where --{name}={getattr(config, name)} had other content; name '
-          'another --workdir, or delete it')
+          'another --workdir')

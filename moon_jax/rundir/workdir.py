@@ -32,6 +32,12 @@ _DIRECTORIES = 'checkpoints', 'client_state', 'best', 'local_models', 'model'
 _IN_SUMMARY = ('rounds', 'test_accuracy', 'best_test_accuracy', 'best_round',
                'seconds_per_round')  # loss for accuracy if the task has none
 _MANY = 2**21  # examples, from which partition.npz is not compressed
+# Of a file that cannot be read: the one that loses least.
+_REMEDIES = {
+    'config.json': 'restore it from a copy, or name another --workdir',
+    'summary.json': 'delete this file, and the same command writes it again',
+    'diverged.json': 'delete this file, and the same command resumes from the '
+                     'last checkpoint'}
 _RETRIES, _PAUSE = 10, .02  # of a lock that others hold; seconds
 
 
@@ -284,8 +290,8 @@ class Workdir:
         int, float) for name in _IN_SUMMARY):
       raise UserError(
           f'--workdir={self.path}: summary.json must hold numbers for '
-          f'{", ".join(_IN_SUMMARY)}, got other content; delete it, and the '
-          'same command writes it again')
+          f'{", ".join(_IN_SUMMARY)}, got other content; '
+          f'{_REMEDIES["summary.json"]}')
     is_complete = summary['rounds'] == self._config.num_rounds or summary.get(
         'stopped_early')
     return summary if is_complete else None
@@ -318,8 +324,7 @@ class Workdir:
     except (OSError, ValueError, RecursionError) as error:
       raise UserError(
           f'--workdir={self.path}: {name} must be a readable JSON object, got '
-          f'{type(error).__name__}: {error}; delete the directory or name '
-          'another') from error
+          f'{type(error).__name__}: {error}; {_REMEDIES[name]}') from error
 
   def _write_json(self, name, value):
     text = json.dumps(value, indent=1, allow_nan=False)

@@ -20,6 +20,7 @@ import pytest
 
 from benchmarks import kills
 from benchmarks.common import lines_of
+import made_runs
 import moon_jax
 from moon_jax.config import Config
 from moon_jax.data import split
@@ -30,6 +31,7 @@ from moon_jax.errors import (
   OutOfMemory,
   UserError,
 )
+from moon_jax.results import read
 from moon_jax.rundir import export
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
@@ -424,3 +426,43 @@ def test_a_killed_run_resumes_to_the_same_bits(case, num_kills, tmp_path):
   assert found['same'] and found['rounds'] == 12 * num_kills
   if num_kills > 1:
     assert found['left metrics ahead of checkpoints'] > 0
+
+
+def test_remedies_of_damaged_files_cost_no_round(tmp_path):
+  """Each is obeyed: the run has its summary again, and trains nothing."""
+  sweep, rounds = moon_jax.Sweep.grid(at(''), seed=[0]), []
+  again = lambda: moon_jax.run_sweep(
+      sweep, str(tmp_path), callbacks=[lambda *_: rounds.append(1)])
+  first, = again()
+  path, count = pathlib.Path(first['workdir']), len(rounds)
+  assert count == CONFIG.num_rounds
+  files = {name: (path / name).read_bytes()
+           for name in ('config.json', 'metrics.jsonl')}
+
+  def check(name, content, remedy):
+    (path / name).write_text(content)
+    with pytest.raises(UserError, match=f'{name} must .*; {remedy}'):
+      again()
+    if name in files:
+      (path / name).write_bytes(files[name])
+    else:
+      (path / name).unlink()
+    found, = again()
+    assert found['test_accuracy'] == first['test_accuracy']
+
+  for content in '', '{"rounds": 3, "test_acc', '{"rounds": "3"}':
+    check('summary.json', content, 'delete this file, and the same command')
+  (path / 'summary.json').unlink()
+  check('diverged.json', '{"rounds', 'delete this file, and the same command')
+  check('config.json', '{', 'restore it from a copy')
+  check('metrics.jsonl', '{}\n', '.*restore it from a copy')
+  assert len(rounds) == count
+
+
+def test_a_reader_of_runs_has_the_same_remedy(tmp_path):
+  path = made_runs.write(tmp_path / 'run')
+  (path / 'summary.json').write_text('{"rounds": 3, "test_acc')
+  with pytest.raises(UserError, match='summary.json must .*delete this file'):
+    read.read(path)
+  (path / 'summary.json').unlink()
+  assert read.read(path).lines

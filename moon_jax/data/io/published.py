@@ -173,10 +173,11 @@ def _read(published, path):
     title = published.title
     remove = path if published.archive else (
         f'that file and the other files of {title} beside it')
+    remedy = ('Download it again' if _is_replaced(published, path, file) else
+              f'Remove {remove}, and download {title} again')
     raise UserError(
-        f'--data_dir: {file} is damaged or not readable: {reason}. Remove '
-        f'{remove}, and download {title} again: moon-jax data get '
-        f'{published.name} --data_dir=DIR') from error
+        f'--data_dir: {file} is damaged or not readable: {reason}. {remedy}: '
+        f'moon-jax data get {published.name} --data_dir=DIR') from error
   images, labels = map(np.concatenate, zip(*published.decode_fn(
       [blobs[name] for name in published.files])))
   labels, split = labels.astype(np.int32), published.num_images[0]
@@ -185,6 +186,14 @@ def _read(published, path):
 
 def _md5(blob):
   return hashlib.md5(blob).hexdigest()
+
+
+def _is_replaced(published, path, file):
+  """Returns whether a download replaces one damaged file of several."""
+  is_download = not published.archive and any(
+      download.path(path.parent) == file for download in published.downloads)
+  return is_download and not any(
+      (path / name).exists() for name in published.files)
 
 
 def locate(name: str, title: str, content: str, download: Download | None,
