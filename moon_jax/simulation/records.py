@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from moon_jax.config.flags import ROBUST
 from moon_jax.distributed import devices
 from moon_jax.engine import schedule
 from moon_jax.engine.local import TrainData
@@ -312,7 +313,15 @@ def remedy(federation: Federation, is_client: bool = False) -> str:
   skip = (', or leave diverged clients out with --on_nan=skip_client'
           if is_client and federation.on_nan == 'stop' else '')
   method = f'--algorithm={config.algorithm} ' if config else ''
+  attack = ''
+  if config and config.attack != 'none':
+    rule = (f'give --aggregation, such as {ROBUST[0]}'
+            if config.aggregation == 'average' else
+            f'choose another --aggregation than {config.aggregation}')
+    method += f'--attack={config.attack} --attackers={config.attackers:g} '
+    attack = (f'Hostile clients may be the reason: {rule} (docs/robust.md). '
+              'If the run diverges without --attack, too, l')
   rate = config.learning_rate if config else federation.hparams()[
       'learning_rate']
-  return (f'({method}--learning_rate={rate:g}). Lower '
-          f'--learning_rate{noise}{user}{skip}')
+  return (f'({method}--learning_rate={rate:g}). '
+          f'{attack or "L"}ower --learning_rate{noise}{user}{skip}')

@@ -223,7 +223,7 @@ class Recorder:
     federation = simulation.federation
     if self._config.checkpoint_every:
       self._save()
-    self._selection.end()
+    self._selection.end(self._name)
     self.close()
     if not federation.algorithm.per_client_init:
       variables = simulation.global_model()  # computed by all processes
@@ -344,8 +344,11 @@ class Selection:
         if path.stem.isdigit() and is_removed(int(path.stem)):
           path.unlink()
 
-  def end(self) -> None:
-    """Writes best.safetensors, and prints which round was the best."""
+  def end(self, name: str = '') -> None:
+    """Writes best.safetensors, and prints which round was the best.
+
+    `name` begins the messages.
+    """
     line = summary_lib.best_line(self.lines)
     if line is None or not processes.is_first():
       return
@@ -359,10 +362,10 @@ class Selection:
     shown = [name.replace('_', ' ') for name in names]
     values = [metric(name, line[name]) for name in names]
     if self.is_stopped:
-      print(f'stopped after round {len(self.lines)}: no better {shown[0]} in '
-            f'{self._config.early_stopping} evaluations')
-    print(f'best {shown[0]} {values[0]} after round {line["round"]}, with '
-          f'{shown[1]} {values[1]}', flush=True)
+      print(f'{name}stopped after round {len(self.lines)}: no better '
+            f'{shown[0]} in {self._config.early_stopping} evaluations')
+    print(f'{name}best {shown[0]} {values[0]} after round {line["round"]}, '
+          f'with {shown[1]} {values[1]}', flush=True)
 
 
 def _encoded(federation, variables, **more):

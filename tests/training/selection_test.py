@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import types
 
 import numpy as np
@@ -209,3 +210,17 @@ def test_the_round_that_stops_a_run_is_its_last_round(tmp_path):
   assert summary['local_heldout_accuracy'] == last['local_heldout_accuracy']
   assert sorted(p.name for p in (tmp_path / 'local_models').iterdir()) == [
       f'{client}.safetensors' for client in sorted(last['clients']['client'])]
+
+
+def test_runs_that_train_together_are_named_when_they_stop(tmp_path, capsys):
+  config = dataclasses.replace(
+      CONFIG, learning_rate=1e-12, early_stopping=1, metrics='')
+  summaries = moon_jax.run_sweep(
+      moon_jax.Sweep.grid(config, seed=[0, 1]), str(tmp_path))
+  lines = capsys.readouterr().out.splitlines()
+  for ended in summaries:
+    name = pathlib.Path(ended['workdir']).name
+    assert [line.split(':')[0] for line in lines
+            if line.startswith(f'{name}, stopped')] == [
+                f'{name}, stopped after round {ended["rounds"]}']
+    assert sum(line.startswith(f'{name}, best val') for line in lines) == 1
