@@ -133,10 +133,12 @@ def _with_arguments(base, block):
     axes.insert(0, given)
   elif given:
     axes.insert(0, (given,))
-  return {name: x for name, x in block.items()
-          if not values_lib.is_argument(name)} | {
-              'algorithm_args': tuple(
-                  ','.join(parts) for parts in itertools.product(*axes))}
+  is_axis = any(isinstance(x, tuple) for x in axes)
+  combined = tuple(','.join(parts) for parts in itertools.product(*(
+      x if isinstance(x, tuple) else (x,) for x in axes)))
+  return {'algorithm_args' if values_lib.is_argument(name) else name: x
+          for name, x in block.items()} | {
+              'algorithm_args': combined if is_axis else combined[0]}
 
 
 def _grid(base, block):

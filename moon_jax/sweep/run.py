@@ -133,7 +133,8 @@ class Units:
 
   def _name(self, config):
     return 'run ' + ' '.join(
-        f'{name}={values.show(getattr(config, name))}' for name in self._axes)
+        values.named(name, values.show(getattr(config, name)))
+        for name in self._axes)
 
   @contextlib.contextmanager
   def _naming(self, config):

@@ -111,5 +111,5 @@ def _named(sweep, summaries):
   names = [*columns(sweep), *(n for n in SEEDS if n in sweep.axes)]
   for config, run in zip(sweep.configs, summaries):
     if run:
-      yield run, [f'{name}={value}' for name, value in zip(
+      yield run, [values.named(name, value) for name, value in zip(
           names, shown(config, names)) if value != NO_VALUE]

@@ -5,6 +5,7 @@ import pytest
 from moon_jax.cli.command_line import Given
 from moon_jax.config import Config
 from moon_jax.errors import UserError
+from moon_jax.report import table_file
 from moon_jax.sweep import command, toml_file
 
 EXAMPLE = """
@@ -100,3 +101,35 @@ def test_files_that_cannot_be_read(tmp_path):
   with pytest.raises(
       UserError, match="a.toml: the flag file must .* no flag --grid"):
     toml_file.read(str(tmp_path / 'a.toml'))
+
+
+def test_arguments_of_methods_are_settings_of_runs(tmp_path):
+  """Lists are axes, as those of --grid; other values hold for all runs."""
+  path = tmp_path / 'a.toml'
+  path.write_text(
+      'algorithm = "feddyn"\nseed = [0, 1]\n[[runs]]\nalpha = [0.01, 0.1]\n'
+      '[[runs]]\nalpha = 0.5\n')
+  named = command.build(Config(dataset='digits'), Given(), [], str(path))
+  assert runs(named, 'algorithm_args', 'seed') == [
+      (f'alpha={alpha}', seed) for alpha in (.01, .1, .5) for seed in (0, 1)]
+  of_grid = command.build(
+      Config(dataset='digits', algorithm='feddyn'), Given(['algorithm']),
+      ['alpha=0.01,0.1', 'seed=0,1'])
+  assert of_grid.sweep.configs == named.sweep.configs[:4]
+  # Flags on the command line replace them.
+  again = command.build(Config(dataset='digits'), Given(), ['alpha=1'],
+                        str(path))
+  assert runs(again, 'algorithm_args', 'seed') == [
+      ('alpha=1', 0), ('alpha=1', 1)]
+
+
+@pytest.mark.parametrize('text, message', [
+    ('alpah = [0.1]', "got 'alpah'; the nearest is 'alpha'"),
+    ('alpha = []', 'must have one value or more'),
+    ('alpha = [0.1, 0.1]', "distinct values, got 'alpha=0.1' twice"),
+    ('[[published]]\nalpha = 0.1\naccuracy = 3', 'algorithm_args = "alpha=')])
+def test_invalid_arguments_of_methods(tmp_path, text, message):
+  path = tmp_path / 'a.toml'
+  path.write_text(f'algorithm = "feddyn"\n{text}\n')
+  with pytest.raises(UserError, match=message):
+    table_file.read(str(path))
