@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from moon_jax.cli import file_command
-from moon_jax.config import Config
+from moon_jax.config import Config, FACTS
+from moon_jax.config.flags import ALGORITHMS, ON, READ_MU
 from moon_jax.results import read, stats
 from moon_jax.results.read import Run
 from moon_jax.rundir.identity import FREE_FIELDS
@@ -72,8 +73,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
   if arguments.plot:
     from moon_jax.results import figures
 
-    figures.draw(run, arguments.plot)
-    print(f'plot: {arguments.plot}', file=sys.stderr)
+    print(f'plot: {figures.draw(run, arguments.plot)}', file=sys.stderr)
 
 
 def to_json(run: Run) -> str:
@@ -107,7 +107,8 @@ def _header(run):
     shown.add('beta')
   changed = ' '.join(
       f'{name}={value}' for name, value in config.to_dict().items()
-      if name not in shown and value != getattr(Config, name))
+      if name not in shown and value != getattr(Config, name)
+      and _has_effect(config, name))
   lines = [
       str(run.path),
       f'{config.algorithm}, {config.model}, {config.dataset}, '
@@ -115,6 +116,15 @@ def _header(run):
       *([changed] if changed else []), f'{run.state.kind}: {run.state.text}']
   return [row for line in lines
           for row in texts.wrapped(' '.join(line.split()))]
+
+
+def _has_effect(config, name):
+  """Returns whether a run may read a setting, as far as flags know."""
+  if name == 'mu' and config.algorithm in ALGORITHMS:
+    return config.algorithm in READ_MU
+  return all(getattr(config, other) in values if values != ON
+             else getattr(config, other)
+             for other, values in FACTS[name]['only_with'].items())
 
 
 def _endpoints(run):
@@ -197,15 +207,16 @@ def _clients(run):
     return lines
   table = found['clients']
   names = _ordered(table)
-  if all(table.get('received', ())):
+  if all(table.get('received', [False])):
     names.remove('received')
   count = len(table['client'])
   if count > MAX_ROWS:
     columns = {'': list(_QUANTILES)}
     for name in names[1:]:
       numbers = [value for value in table[name] if is_number(value)]
-      columns[name] = [_cell(name, float(q)) for q in np.quantile(
-          numbers or [np.nan], list(_QUANTILES.values()))]
+      if numbers:  # names have no distribution
+        columns[name] = [_cell(name, float(q)) for q in np.quantile(
+            numbers, list(_QUANTILES.values()))]
     title = f'distribution over the {count:,} clients of round'
   else:
     order = np.argsort(table['client'], kind='stable')

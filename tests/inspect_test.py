@@ -236,14 +236,16 @@ def read_between(path, steps):
   """
   due, count = list(steps), itertools.count(1)
   with pytest.MonkeyPatch.context() as patch:
-    for owner, name in (pathlib.Path, 'read_bytes'), (fcntl, 'flock'):
-      def look(*args, function=getattr(owner, name)):
+    def stepping(function):
+      def look(*args):
         number = next(count)
         while due and number >= due[0][0]:
           due.pop(0)[1]()
         return function(*args)
+      return look
 
-      patch.setattr(owner, name, look)
+    for owner, name in (pathlib.Path, 'read_bytes'), (fcntl, 'flock'):
+      patch.setattr(owner, name, stepping(getattr(owner, name)))
     return read.read(path)
 
 
@@ -277,3 +279,30 @@ def test_a_run_that_is_extended_while_it_is_read_is_read_again(tmp_path):
                                         + '\n'), file.flush())]))
     assert len(found.lines) == 4 + (not found.summary and max(places) <= 4), (
         places)
+
+
+def test_names_of_many_clients_have_no_distribution(tmp_path):
+  path = made_runs.write(tmp_path / 'run', num_clients=30, more={'clients': {
+      'client': [*range(30)], 'name': [f'writer {i}' for i in range(30)],
+      'num_examples': [10] * 30, 'drift': [.5] * 30}})
+  text = command.text(read.read(path))
+  table = text[text.index('distribution over the 30 clients'):]
+  assert 'nan' not in text and 'name' not in table and 'drift' in table
+
+
+def test_settings_without_effect_are_not_shown(tmp_path):
+  for i, (fields, shown) in enumerate((
+      (dict(algorithm='fedavg'), 'seed 0'),
+      (dict(algorithm='moon', mu=2.), 'mu=2.0'),
+      (dict(algorithm='fedprox', mu=0.), 'mu=0.0'))):
+    path = made_runs.write(tmp_path / f'{i}', shards_per_client=7, **fields)
+    text = command.text(read.read(path))
+    assert shown in text and 'shards_per_client' not in text
+    assert ('mu=' in text) == ('mu' in fields)
+
+
+def test_the_written_plot_is_named(tmp_path, run):
+  path = made_runs.write(tmp_path / 'run')
+  _, _, err = run(path, f'--plot={tmp_path}/picture')
+  assert err == f'plot: {tmp_path}/picture.png\n'
+  assert (tmp_path / 'picture.png').exists()

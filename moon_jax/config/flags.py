@@ -58,6 +58,9 @@ COMPRESSORS = ('top_k', 'random_k', 'qsgd', 'sign', 'powersgd')
 # Those of which a round depends on how many there are.
 READ_NUM_ROUNDS = ('ccvr', 'fedkd', 'fedphp')
 
+# Methods with --mu; others have none, or take it in --algorithm_args.
+READ_MU = ('fedprox', 'moon')
+
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 
 ON = ()  # in `only_with`: all values but 0 and off

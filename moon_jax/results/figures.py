@@ -7,13 +7,15 @@ panel, whose lines are labelled at their ends.
 A method has the same colour in all figures (the most used ones have those of
 Okabe and Ito, Color Universal Design, https://jfly.uni-koeln.de/color/), with a
 contrast of 3 or more to white. Lines of one method are shades of it, in their
-order.
+order, and lines whose colours are close differ in their dashes.
 """
 
 from collections.abc import Callable, Sequence
 import colorsys
 import io
+import itertools
 import pathlib
+import re
 import textwrap
 from typing import Any, NamedTuple, TYPE_CHECKING
 
@@ -36,6 +38,9 @@ _GOLDEN = .618  # of the circle of hues, between two built-in methods
 
 _MARKERS = 'os^DvPX<>*'
 _PUBLISHED_DASHES = (0, (5, 3))
+_DASHES = ('-', (0, (4, 1.2)), (0, (1, 1)), (0, (5, 1.2, 1, 1.2)))
+_NEAR = .22  # distance in Oklab of colours that thin lines hardly tell apart
+_EARLY = .1  # of the x axis, that a line may end before it to have a leader
 _WIDTH = 3.8  # inches; on a phone 10 points are then 13 CSS pixels
 _LABEL_WIDTH = 16  # characters of a line of a label
 _LINE_HEIGHT = .17  # inches
@@ -46,6 +51,13 @@ _STYLE = {
     'grid.linewidth': .6, 'axes.spines.top': False, 'axes.spines.right': False,
     'axes.axisbelow': True, 'legend.frameon': False,
     'legend.handlelength': 2.6, 'svg.fonttype': 'none'}
+
+_RGB_TO_LMS = np.array([[.4122214708, .5363325363, .0514459929],
+                        [.2119034982, .6806995451, .1073969566],
+                        [.0883024619, .2817188376, .6299787005]])
+_LMS_TO_LAB = np.array([[.2104542553, .7936177850, -.0040720468],
+                        [1.9779984951, -2.4285922050, .4505937099],
+                        [.0259040371, .7827717662, -.8086757660]])
 
 # Metrics of the panels of a run, as regular expressions.
 _PANELS = {'accuracy': 'accuracy$', 'loss': 'loss$|entropy$|^proximal_term$',
@@ -99,9 +111,14 @@ def curves(lines: Sequence[Line], ylabel: str, name: str) -> str:
 
 
 def _filled(label):
-  """Returns a label in short lines, which also end after underscores."""
+  """Returns a label in short lines, which end between words or parts of names.
+
+  A word stays whole, and so does a setting with its number, such as beta=0.5.
+  """
+  parts = re.sub(r'[_=/,:.-](?=[^\W\d])', r'\g<0>\v', label)
   return textwrap.fill(
-      label.replace('_', '_ '), _LABEL_WIDTH).replace('_ ', '_')
+      parts, _LABEL_WIDTH, break_long_words=False, break_on_hyphens=False,
+      replace_whitespace=False).replace('\v', '')
 
 
 def _label_height(line):
@@ -113,10 +130,11 @@ def _label_height(line):
 def _draw_curves(figure, lines, ylabel, xlabel='round'):
   ax = figure.subplots()
   ends = []
-  for line, color in zip(lines, shades([line.method for line in lines])):
+  colors = shades([line.method for line in lines])
+  for line, color, dashes in zip(lines, colors, _dashes(colors)):
     values = line.curves.dropna()  # rounds that all runs have evaluated
     means = values.mean(axis=1)
-    ax.plot(means, color=color, linewidth=1.6,
+    ax.plot(means, color=color, linewidth=1.6, linestyle=dashes,
             marker='o' if len(means) == 1 else '')
     if values.shape[1] > 1:
       ax.fill_between(values.index, values.min(axis=1), values.max(axis=1),
@@ -143,12 +161,20 @@ def _label_ends(ax, ends):
   offsets = np.cumsum(heights) - heights / 2
   starts = optimize.isotonic_regression([end[0] for end in ends] - offsets).x
   places = offsets + np.clip(starts, low, high - heights.sum())
+  left, right = ax.get_xlim()
+  early = itertools.cycle(_MARKERS)
   for (y, x, line, color), place in zip(ends, places):
+    leader = {'arrowstyle': '-', 'color': color, 'linewidth': .6,
+              'relpos': (0, .5), 'shrinkA': 1, 'shrinkB': 0}
+    if right - x > _EARLY * (right - left):  # it would cross other lines
+      leader, marker = None, next(early)
+      for at, transform in ((x, y), ax.transData), (
+          (1.035, place), ax.get_yaxis_transform()):
+        ax.plot(*at, marker, color=color, transform=transform, clip_on=False)
     ax.annotate(
-        _filled(line.label), (x, y), (1.06, place),
-        va='center', color=color, textcoords=('axes fraction', 'data'),
-        arrowprops={'arrowstyle': '-', 'color': color, 'linewidth': .6,
-                    'relpos': (0, .5), 'shrinkA': 1, 'shrinkB': 0})
+        _filled(line.label), (x, y), (1.06, place), va='center', color=color,
+        textcoords=('axes fraction', 'data'), arrowprops=leader)
+  ax.set_xlim(left, right)
   ax.set_ylim(low, high)
 
 
@@ -183,6 +209,33 @@ def shades(methods: Sequence[str]) -> list[str]:
   return found
 
 
+def _dashes(colors):
+  """Returns a line style for each colour; colours that are near have others."""
+  found: list[Any] = []
+  for i, color in enumerate(colors):
+    near = [style for style, other in zip(found, colors)
+            if distance(color, other) < _NEAR]
+    found.append(next((style for style in _DASHES if style not in near),
+                      _DASHES[i % len(_DASHES)]))
+  return found
+
+
+def distance(color: str, other: str) -> float:
+  """Returns how different two colours look; black and white differ by 1.
+
+  It is the distance in Oklab: B. Ottosson, A perceptual color space for image
+  processing, 2020, https://bottosson.github.io/posts/oklab/.
+  """
+  from matplotlib import colors
+
+  def oklab(color):
+    rgb = np.array(colors.to_rgb(color))
+    linear = np.where(rgb <= .04045, rgb / 12.92, ((rgb + .055) / 1.055)**2.4)
+    return _LMS_TO_LAB @ np.cbrt(_RGB_TO_LMS @ linear)
+
+  return float(np.linalg.norm(oklab(color) - oklab(other)))
+
+
 def scatter(panels: Sequence[tuple[str, np.ndarray, Sequence[str]]], name: str
             ) -> str:
   """Draws points by class, for embeddings such as t-SNE, which have no unit.
@@ -211,15 +264,15 @@ def scatter(panels: Sequence[tuple[str, np.ndarray, Sequence[str]]], name: str
 
 
 def save_curves(lines: Sequence[Line], ylabel: str, path: pathlib.Path,
-                xlabel: str = 'round') -> None:
-  """Draws `curves` to a file."""
+                xlabel: str = 'round') -> pathlib.Path:
+  """Draws `curves` to a file; returns its path, whose ending may be added."""
   made = empty(9, max(5., _AROUND + sum(map(_label_height, lines))))
   _draw_curves(made, lines, ylabel, xlabel)
-  _save(made, path)
+  return _save(made, path)
 
 
-def draw(run: Run, path: pathlib.Path) -> None:
-  """Draws a run to a file.
+def draw(run: Run, path: pathlib.Path) -> pathlib.Path:
+  """Draws a run to a file; returns its path, whose ending may be added.
 
   Raises:
     UserError: if the run has no metrics yet, or the file cannot be written.
@@ -254,12 +307,14 @@ def draw(run: Run, path: pathlib.Path) -> None:
       axes.yaxis.set_major_formatter(PercentFormatter(1))
     if axes.lines:
       axes.legend(fontsize=8)
-  _save(made, path)
+  return _save(made, path)
 
 
 def _save(made, path):
+  path = path if path.suffix else path.with_name(f'{path.name}.png')
   try:
     made.savefig(path, dpi=120)
+    return path
   except (OSError, ValueError) as error:
     raise UserError(f'--plot={path} must be a file that can be written, such '
                     f'as run.png; got {error}') from error

@@ -8,6 +8,7 @@ import numpy as np
 
 _MAX_LABELS = 30  # more tick labels would overlap
 _MAX_NUMBERED = 20  # more rows or columns have no room for numbers
+_MAX_NAMED = 100  # clients with names, of 7 points across the axis
 _MAX_NAME = 24  # characters of a client's name
 _MAX_COLUMNS = 1500  # more would be narrower than a pixel
 _MAX_SHAPES = 60  # rows or columns of shapes, which make SVG files large
@@ -30,12 +31,16 @@ def draw(counts_CK: np.ndarray, class_names: Sequence[str],
   figure = figures.empty(np.clip(2.5 + .55 * num_clients, 5, 16),
                          np.clip(1.5 + .4 * num_classes, 4, 12))
   fill(figure, counts_CK, class_names, _MAX_COLUMNS)
+  axes = figure.axes[0]
+  if client_names and num_clients <= _MAX_NAMED:
+    is_wide = num_clients <= _MAX_NUMBERED
+    axes.set_xticks(range(num_clients), [
+        name[:_MAX_NAME] for name in client_names], rotation=45 + 45 * (
+            not is_wide), ha='right' if is_wide else 'center',
+                    fontsize=None if is_wide else 7)
   if max(num_clients, num_classes) <= _MAX_NUMBERED:
-    axes = figure.axes[0]
-    axes.set_xticks(range(num_clients))
-    if client_names:
-      axes.set_xticklabels([name[:_MAX_NAME] for name in client_names],
-                           rotation=45, ha='right')
+    if not client_names:
+      axes.set_xticks(range(num_clients))
     for (client, k), count in np.ndenumerate(counts_CK):
       axes.text(
           client, k, count, ha='center', va='center', fontsize=8,

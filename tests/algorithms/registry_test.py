@@ -12,7 +12,7 @@ import moon_jax as mj
 from moon_jax import optimizers
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
-from moon_jax.config.flags import READ_NUM_ROUNDS
+from moon_jax.config.flags import READ_MU, READ_NUM_ROUNDS
 from moon_jax.data import split
 
 OF_MOON = dict(mu=.3, contrastive='l2', temperature=.1, num_negatives=2,
@@ -140,3 +140,8 @@ def test_only_sgd_reads_the_momentum(optimizer):
   with jax.numpy_dtype_promotion('standard'):  # of optax's adam
     is_equal = bool(jnp.array_equal(moved(.1), moved(.9)))
   assert is_equal == ('momentum' in registry.unused(config))
+
+
+def test_methods_that_read_mu_are_known_without_jax():
+  assert set(READ_MU) == {name for name, method in registry.METHODS.items()
+                          if 'mu' in method.flags}

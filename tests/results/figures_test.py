@@ -1,5 +1,6 @@
 """Figures show the numbers, in constant colours."""
 
+import itertools
 import re
 import sys
 
@@ -96,6 +97,63 @@ def test_labels_are_wrapped_and_do_not_overlap(drawn):
   assert max(box.x1 for box in boxes) <= figure.bbox.x1
   assert min(box.y0 for box in boxes) >= 0 and max(
       box.y1 for box in boxes) <= figure.bbox.y1
+
+
+@pytest.mark.parametrize('label', [
+    'algorithm=fedprox (n=2)', 'algorithm=scaffold aggregation=trimmed_mean',
+    'FedDyn, partition dirichlet, beta 0.5', 'mu=0.125 learning_rate=1e-05',
+    'content of model=0123456789abcdef', 'own_package.networks:LargeNetwork'])
+def test_labels_break_between_words_only(drawn, label):
+  """A number stays with its name, and the text stays the same."""
+  axes, = curves([line(label, 'moon', [[0., 1]])]).axes
+  text, = labels(axes)
+  lines = text.split('\n')
+  assert re.sub(r'\s', '', text) == re.sub(r'\s', '', label)
+  words = re.findall(r'[A-Za-z]+|\d[\w.-]*', label)
+  assert re.findall(r'[A-Za-z]+|\d[\w.-]*', text) == words
+  assert not [part for part in lines[1:] if part[0] in '=.']
+  assert all(part in text for part in re.findall(r'[^\W_]+=\d\S*', label))
+
+
+def test_no_leader_crosses_the_lines(tmp_path):
+  """Those that end early have a marker, which is beside their label, too."""
+  path, figures_made = tmp_path / 'x.png', []
+  times = [line('early', 'fedavg', [[1., 2, 3]]), line('late', 'moon', [[
+      2., 3, 4]]), line('second', 'scaffold', [[0., 1, 2]])]
+  for one, scale in zip(times, (3., 10., 5.)):
+    one.curves.index = one.curves.index * scale
+
+  class Kept(figures.empty(1, 1).__class__):
+    def __init__(self, *args, **kwargs):
+      super().__init__(*args, **kwargs)
+      figures_made.append(self)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr('matplotlib.figure.Figure', Kept)
+    figures.save_curves(times, 'accuracy (%)', path, 'seconds')
+  axes, = figures_made[0].axes
+  leaders = {text.get_text(): text.arrow_patch for text in axes.texts}
+  assert [name for name in leaders if leaders[name]] == ['late']
+  markers = {}
+  for mark in axes.lines[3:]:
+    markers.setdefault((mark.get_color(), mark.get_marker()), []).append(mark)
+  assert [len(marks) for marks in markers.values()] == [2, 2]
+  assert len({marker for _, marker in markers}) == 2
+  assert axes.get_xlim()[1] < 40
+
+
+@pytest.mark.parametrize('methods', [
+    *(['moon', method, method, method] for method in figures.COLORS),
+    [*ALGORITHMS[:12]], [*ALGORITHMS[-12:]], ['mine'] * 5, ['solo'] * 4])
+def test_lines_look_different(drawn, methods):
+  """Two lines whose colours thin lines hardly tell apart have other dashes."""
+  axes, = curves([line(f'{i}', method, [[0., i]])
+                  for i, method in enumerate(methods)]).axes
+  seen = [(one.get_color(), str(one._dash_pattern)) for one in axes.lines]
+  assert figures.distance('#000000', '#ffffff') == pytest.approx(1, abs=1e-6)
+  for (color, dashes), (other, others) in itertools.combinations(seen, 2):
+    assert dashes != others or figures.distance(color, other) >= .2
+  assert min(page_checks.contrast(color, '#ffffff') for color, _ in seen) >= 3
 
 
 def test_points_have_the_colour_of_their_class(drawn):

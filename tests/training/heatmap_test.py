@@ -79,3 +79,19 @@ def test_many_clients_are_drawn_in_groups(shape, label):
   assert axes.get_xlabel() == label and axes.get_ylabel() == 'class'
   means, size = heatmap._grouped(np.arange(5)[:, None], 3)
   assert size == 2 and means.ravel().tolist() == [.5, 2.5, 4.]
+
+
+@pytest.mark.parametrize('num_clients, num_classes', [(30, 3), (9, 40)])
+def test_clients_have_names_that_do_not_overlap(
+    num_clients, num_classes, draw):
+  names = [f'writer {i}' for i in range(num_clients)]
+  axes = draw(np.ones((num_clients, num_classes), int), names)
+  assert labels_of(axes.xaxis) == names
+  axes.figure.draw_without_rendering()
+  boxes = [label.get_window_extent() for label in axis_labels(axes)]
+  if num_clients > 20:  # upright
+    assert all(left.x1 <= right.x0 for left, right in zip(boxes, boxes[1:]))
+
+
+def axis_labels(axes):
+  return axes.xaxis.get_ticklabels()
