@@ -20,7 +20,7 @@ from moon_jax.report import groups as groups_lib
 from moon_jax.report.groups import Arm
 from moon_jax.results import frames, paired, read, stats
 from moon_jax.sweep.table import SEEDS
-from moon_jax.view.text import aligned, duration, metric, wrapped
+from moon_jax.view.text import aligned, duration, fixed, metric, wrapped
 
 _CSV_COLUMNS = [  # besides the settings in which runs differ
     *SEEDS, 'state', 'rounds', 'last', 'best', 'best_round', 'mean_of_last_10',
@@ -37,8 +37,9 @@ def main() -> None:
   parser.add_argument('runs', nargs='+', metavar='RUN', help='directory of a '
                       'run, directory above several runs, or pattern')
   parser.add_argument('--target', type=float, metavar='ACCURACY',
-                      help='accuracy, a fraction, or loss of "rounds to '
-                      'target"; by default the last one of the baseline')
+                      help='accuracy, a fraction such as 0.8 for 80%%, or '
+                      'loss of "rounds to target"; by default the last one of '
+                      'the baseline')
   parser.add_argument('--baseline', default='', metavar='SETTING',
                       help='the runs that others are compared with, such as '
                       'fedavg or mu=1; by default fedavg, or the first ones')
@@ -57,8 +58,10 @@ def _compare(arguments: argparse.Namespace) -> None:
   target = arguments.target
   if target is not None and not 0 < target <= (
       1 if measure == 'test_accuracy' else math.inf):
+    percent = f' Write --target={target / 100:g} for {target:g}%' * (
+        1 < target <= 100)
     raise UserError('--target must be a fraction above 0, at most 1, or a loss '
-                    f'above 0; got {target}')
+                    f'above 0; got {target:g}.{percent}')
   groups = groups_lib.of_runs(runs)
   if not all(read.is_run(path) for path in arguments.runs):
     # The names of directories end with hashes: their order means nothing.
@@ -85,18 +88,19 @@ def _compare(arguments: argparse.Namespace) -> None:
                 for run in arm.members}
     written = table[_CSV_COLUMNS].astype({'rounds_to_target': 'Int64'})
     pd.DataFrame([settings[run] for run in table.index], table.index).join(
-        written).to_csv(arguments.csv, lineterminator='\r\n')
+        written).to_csv(arguments.csv, lineterminator='\r\n',
+                       errors='backslashreplace')
     print(f'table: {arguments.csv}', file=sys.stderr)
   if arguments.plot:
     from moon_jax.results import figures
 
-    figures.save_curves([
+    path = figures.save_curves([
         figures.Line(f'{arm.label} (n={len(arm.runs)})', arm.config.algorithm,
                      _over(arm, arguments.x, measure))
         for arm in groups if arm.runs],
-                        _title(measure), arguments.plot,
-                        arguments.x.replace('_', ' '))
-    print(f'plot: {arguments.plot}', file=sys.stderr)
+                               _title(measure), arguments.plot,
+                               arguments.x.replace('_', ' '))
+    print(f'plot: {path}', file=sys.stderr)
 
 
 def _read(arguments):
@@ -240,7 +244,7 @@ def differences(groups: Sequence[Arm], base: Arm,
     found = [groups_lib.compare(arm, base, n, measure) for n in (1, stats.LAST)]
     rows.append([_label(arm), str(len(found[0].differences)), *(
         'other --eval_every' if n > 1 and len(set.union(*every)) > 1 else
-        f'{pairs.mean:+.{digits}f}'
+        fixed(pairs.mean, digits, '+')
         + (f' ({interval})' if (
             interval := paired.interval_text(pairs, digits)) else '')
         if pairs.differences else 'no common seed'

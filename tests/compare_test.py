@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import json
 import sys
 
 import matplotlib.image
@@ -9,8 +10,10 @@ import pytest
 
 import made_runs
 from moon_jax import compare
-from moon_jax.report import groups
+from moon_jax.report import groups, pages
 from moon_jax.results import read
+from moon_jax.sweep import table
+from moon_jax.sweep.grid import Sweep
 
 
 @pytest.fixture
@@ -194,3 +197,69 @@ def test_ascii_terminals_get_ascii(runs, monkeypatch, run):
   monkeypatch.setattr(type(sys.stdout), 'encoding', 'ascii', raising=False)
   _, out, _ = run(runs)
   assert out.isascii() and '80.5 +- 0.7' in out
+
+
+def test_all_tables_round_a_mean_alike(run, tmp_path):
+  """Half a digit in percent, whose last bits depend on what is added first."""
+  pairs = [(.001, .002), (.001, .006), (.004, .009), (.013, .018), (.105, .106)]
+  for i, pair in enumerate(pairs):
+    for seed, value in enumerate(pair):
+      made_runs.write(tmp_path / f'{i}{seed}', values=[.5, .5, .5, value],
+                      algorithm='moon', seed=seed, mu=i + 1.)
+  _, out, _ = run(tmp_path)
+  _, arms = groups.of_directory(tmp_path)
+  page = '\n'.join(pages.accuracy(arms, is_full=False))
+  sweep = Sweep.grid(made_runs.CONFIG, algorithm=['moon'], mu=[
+      i + 1. for i in range(len(pairs))], seed=[0, 1])
+  rows = table.rows(sweep, [
+      {'rounds': 4, 'test_accuracy': value, 'best_test_accuracy': value}
+      for pair in pairs for value in pair])[1:]
+  for i, row in enumerate(rows):
+    mean = rows_of(f'mu={i + 1}', out)[0][2]
+    assert row[-2].split()[0] == mean
+    assert f'| MOON, mu {i + 1} | {mean} ±' in page
+
+
+def test_a_target_in_percent_has_a_remedy(runs, run):
+  status, _, err = run(runs, '--target=80')
+  assert status == 2 and 'got 80. Write --target=0.8 for 80%' in err
+  status, out, _ = run(runs, '--target=0.8')
+  assert not status and 'rounds to 80.00% test accuracy' in out
+
+
+def test_settings_that_a_run_does_not_have_are_words(run, tmp_path):
+  """Arguments that are not given, and files that are not read."""
+  (tmp_path / 'lines.txt').write_text('0 1\n' * 4)
+  made_runs.write(tmp_path / 'runs' / 'a', algorithm='fedavg')
+  made_runs.write(tmp_path / 'runs' / 'b', algorithm='ditto')
+  made_runs.write(tmp_path / 'runs' / 'c', algorithm='ditto',
+                  algorithm_args='lam=0.5')
+  for name in 'a', 'b':
+    path = tmp_path / 'runs' / name / 'config.json'
+    made = json.loads(path.read_text())
+    inputs = {'a': {'cohorts_file': '0123abcd'}, 'b': {}}[name]
+    path.write_text(json.dumps(made | {'inputs': inputs}))
+  _, out, _ = run(tmp_path / 'runs')
+  text = ' '.join(out.split())
+  assert 'algorithm_args=lam=0.5' in text and 'no algorithm_args' in text
+  assert 'no cohorts_file' in text
+  assert 'content of cohorts_file=0123abcd' in text
+  assert '= ' not in text and '=none' not in text
+
+
+def test_own_code_is_named_by_its_setting(run, tmp_path):
+  for name, algorithm, inputs in (
+      ('a', 'fedavg', {}), ('b', 'mine:b', {'algorithm': '0123abcd'})):
+    path = made_runs.write(tmp_path / name, algorithm='fedavg') / 'config.json'
+    path.write_text(json.dumps(json.loads(path.read_text()) | {
+        'algorithm': algorithm, 'inputs': inputs}))
+  _, out, _ = run(tmp_path)
+  assert rows_of('algorithm=fedavg', out) and rows_of('algorithm=mine:b', out)
+  assert 'content of' not in out and 'no algorithm' not in out
+
+
+def test_the_written_plot_is_named(runs, run, tmp_path):
+  for given, written in ('curves', 'curves.png'), ('x.svg', 'x.svg'):
+    _, _, err = run(runs, f'--plot={tmp_path / given}')
+    assert f'plot: {tmp_path / written}\n' in err
+    assert (tmp_path / written).exists()

@@ -15,7 +15,8 @@ _LOADING = {'src', 'srcset', 'href', 'xlink:href', 'data', 'poster', 'action'}
 # Pairs of colours and their least contrast (WCAG 2.2, 1.4.3 and 1.4.11).
 _CONTRASTS = {(text, ground): 4.5 for text in ('text', 'link')
               for ground in ('page', 'surface', 'warning')} | {
-                  ('ink', 'paper'): 4.5, ('line', 'page'): 3.}
+                  ('text', 'edge'): 4.5, ('ink', 'paper'): 4.5,
+                  ('line', 'page'): 3.}
 
 
 def errors(page: str) -> list[str]:

@@ -23,7 +23,8 @@ _FLAGS = [
         'runs', [], 'Further directories with finished runs, comma-separated. '
         'Runs are reused whatever table or command they were for.'),
     flags.DEFINE_string(
-        'out', '', 'Directory of the pages; by default reports in --workdir.'),
+        'out', '', 'Directory of the pages; by default reports in --workdir, '
+        'or in the directory of runs that is shown.'),
     flags.DEFINE_bool(
         'dry_run', False,
         'Prints the plan of the missing runs and trains nothing.')]

@@ -2,6 +2,7 @@
 
 import collections
 from collections.abc import Container, Mapping, Sequence
+import os
 import pathlib
 import re
 import shlex
@@ -21,6 +22,8 @@ from moon_jax.sweep import plan, toml_file, values
 from moon_jax.sweep import run as run_lib
 from moon_jax.sweep.grid import Sweep
 
+_PAGE_FILES = '.html', '.htm', '.md', '.pdf', '.svg', '.png', '.txt'
+
 
 def run(config: Config, paths: Sequence[str], given: Container[str], *,
         budget: str = 'full', train: bool = True, runs: Sequence[str] = (),
@@ -38,6 +41,8 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
   replacing = {name: getattr(config, name) for name in values.TYPES
                if name in given and name != 'workdir'}
   tables, directories = _read(paths, budget, replacing)
+  directory = _directory(out, workdir, directories if not (
+      tables or 'workdir' in given) else ())
   # Tables of times have runs that trained alone, in a directory of their own.
   ended: dict[bool, dict[Key, Run]] = {}
   for is_timed, place, further in (
@@ -68,7 +73,6 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
   # A page of a directory shows its own runs, whatever runs others hold.
   sources = [*((table, arms_of(table)) for table in tables),
              *map(groups.of_directory, directories)]
-  directory = files_lib.user_path(out or f'{workdir}/reports', 'out')
   written = []
   for table, arms in sources:
     page = pages.make(table, arms, _command(paths, budget, replacing),
@@ -80,6 +84,22 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
     index = Page('Tables', '', ['\n'.join(
         f'- [{page.title}]({name}): {page.banner}' for page, name in written)])
     print(f'all pages: {_write(index, directory, "index")}')
+
+
+def _directory(out, workdir, directories) -> pathlib.Path:
+  """Returns the directory of pages: that of runs, if all pages are of runs."""
+  if out:
+    path = files_lib.user_path(out, 'out')
+    if path.suffix.lower() in _PAGE_FILES and not path.is_dir():
+      raise UserError(f'--out={out} must be a directory, which gets NAME.html '
+                      'and NAME.md of each table; write '
+                      f'--out={path.with_suffix("")}')
+    return path
+  if len(directories) > 1:
+    workdir = os.path.commonpath([path.absolute() for path in directories])
+  elif directories:
+    workdir = directories[0]
+  return pathlib.Path(workdir) / 'reports'
 
 
 def _read(paths, budget, replacing) -> tuple[list[Table], list[pathlib.Path]]:

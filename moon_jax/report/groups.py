@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Key = tuple[str, ...]
 Seeds = tuple[int, ...]
 
+_FILES = flags_with(is_input=True)
 _MAX_NAMED = 3  # settings whose defaults a label names
 # Settings of what is recorded.
 _RECORDED = {'eval_every', 'eval_on', 'client_eval_every', 'metrics',
@@ -54,8 +55,9 @@ class Arm:
   @property
   def label(self) -> str:
     """The settings."""
-    return ' '.join(f'{name}={value}' for name, value in self.settings.items()
-                    if value != NO_VALUE) or 'all runs'
+    return ' '.join(
+        values.named(name, value) for name, value in self.settings.items()
+        if value != NO_VALUE) or 'all runs'
 
   @property
   def members(self) -> list[Run]:
@@ -108,7 +110,7 @@ class TableArm(Arm):
   def label_without(self, names: Sequence[str]) -> str:
     """Returns the label without some settings."""
     return ', '.join([self.settings['algorithm'], *(
-        f'{name} {self.settings[name]}' for name in self.named
+        values.named(name, self.settings[name], ' ') for name in self.named
         if name not in names)])
 
   @property
@@ -191,7 +193,9 @@ def differing(runs: Sequence[Run], also: Collection[str] = ()) -> list[str]:
 def _shown(run, names):
   """Returns the values of settings, and hashes of input files, as text."""
   contents = {f'content of {name}': value for name, value in run.inputs.items()}
-  absent = {name: 'none' for name in names if name.startswith('content of ')}
+  # Own code differs from what has no content by its name, too; files do not.
+  absent = {name: '' if name.removeprefix('content of ') in _FILES else NO_VALUE
+            for name in names if name.startswith('content of ')}
   shown = run.config.to_dict() | absent | contents
   try:
     shown |= dict.fromkeys(registry.unused(run.config), NO_VALUE)

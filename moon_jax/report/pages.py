@@ -16,6 +16,7 @@ from moon_jax.results import figures, paired, stats
 from moon_jax.results import page as page_lib
 from moon_jax.results.page import Figure, Page
 from moon_jax.sweep.values import show
+from moon_jax.view.text import fixed
 
 Section = list[str | Figure]
 
@@ -52,7 +53,7 @@ def make(table: Table, arms: Sequence[TableArm], command: str,
   return Page(table.title, _banner(table, arms), [
       *_lead(table, arms), *first, *_extra(table, arms, data_dir),
       *curves(arms, table, is_full), *([] if is_timed else times),
-      *_facts(table), *commands(arms, command)])
+      *_facts(table), *commands(arms, command, bool(table.budget))])
 
 
 def _extra(table, arms, data_dir):
@@ -138,15 +139,17 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
     row = {
         'arm': arm.label, 'published (%)': _published(arm, 'accuracy'),
         'ours, last round (%)': stats.mean_and_std(values, 1) + (
-            f' (over clients ± {statistics.fmean(stds):.1f})' if stds else ''),
-        f'mean of last {tail} {unit} (%)': stats.mean_and_std(
-            list(arm.values(num_rounds=tail).values()), 1),
+            f' (over clients ± {fixed(statistics.fmean(stds), 1)})'
+            if stds else ''),
+        **({f'mean of last {tail} {unit} (%)': stats.mean_and_std(
+            list(arm.values(num_rounds=tail).values()), 1)}
+           if tail > 1 else {}),  # of one it would be the last round again
         'runs': stats.count_text(
             len(arm.runs), len(arm.seeds), len(arm.others))}
     if is_full and values and published:
       found = paired.welch(
           values, published.value, published.std, published.n)
-      row |= {'ours − published': f'{found.mean:+.1f}',
+      row |= {'ours − published': fixed(found.mean, 1, '+'),
               '95% interval': stats.interval_text(found.low, found.high),
               'p, Welch': stats.p_text(found.p_value)}
     rows.append(row)
@@ -224,15 +227,16 @@ def differences(arms: Sequence[TableArm]) -> Section:
   if not found:
     return []
   holm = paired.holm([pairs.p_value for _, _, pairs in found])
+  num_tests = int(np.isfinite(holm).sum())
   rows = []
   for (arm, baseline, pairs), holm_p in zip(found, holm):
     ours, theirs = arm.published_accuracy, baseline.published_accuracy
     rows.append({
         'arm': arm.label, 'baseline': baseline.label,
-        'published difference': f'{ours.value - theirs.value:+.1f}'
+        'published difference': fixed(ours.value - theirs.value, 1, '+')
                                 if ours and theirs else '',
         'pairs': str(len(pairs.differences)),
-        'our difference': f'{pairs.mean:+.2f}' * bool(pairs.differences),
+        'our difference': fixed(pairs.mean, 2, '+') * bool(pairs.differences),
         '95% interval': paired.interval_text(pairs),
         'p, paired t': stats.p_text(pairs.p_value),
         'p, Holm': stats.p_text(holm_p),
@@ -240,8 +244,9 @@ def differences(arms: Sequence[TableArm]) -> Section:
   return ['## Differences from the baseline', page_lib.table(
       'Test accuracy after the last round, in percentage points. Both runs of '
       'a pair have the same seed, and with it the same split, cohorts, initial '
-      "model and shuffles, unless the arms differ in them. Holm's p is "
-      f'adjusted for {np.isfinite(holm).sum()} comparisons.', rows)]
+      'model and shuffles, unless the arms differ in them.' + (
+          f" Holm's p is adjusted for {num_tests} comparison"
+          f'{"s" * (num_tests > 1)}.' if num_tests else ''), rows)]
 
 
 def rounds_to_baseline(arms: Sequence[TableArm]) -> Section:
@@ -264,7 +269,8 @@ def rounds_to_baseline(arms: Sequence[TableArm]) -> Section:
       'four evaluated before it is at least that of the baseline, with the '
       'same seed, after its last round. Median over seeds; runs that do not '
       'reach it are later than all others, and those that do are counted in '
-      'parentheses.', rows)] if rows else []
+      'parentheses.', rows)] if any(
+          row['published'] or row['ours, rounds'] for row in rows) else []
 
 
 # ------------------------------------------------------------ runs themselves
@@ -365,10 +371,15 @@ def time(arms: Sequence[TableArm], is_timed: bool) -> Section:
           f'{"; ".join(hardware) or "no run has ended"}.']
 
 
-def commands(arms: Sequence[TableArm], command: str) -> Section:
-  """Returns the commands that repeat the page and each run."""
+def commands(arms: Sequence[TableArm], command: str, is_table: bool = True
+             ) -> Section:
+  """Returns the commands that repeat the page and each run.
+
+  That of a table trains its missing runs; a directory of runs has none.
+  """
+  trains = '; runs that are missing are trained' * is_table
   parts: Section = [
-      '## Commands', 'This page; runs that are missing are trained:',
+      '## Commands', f'This page{trains}:',
       f'```\n{command}\n```', page_lib.table(
           'The command of one run of each arm; the others differ in --seed. A '
           'DATA_DIR is the directory of the data set.', [{

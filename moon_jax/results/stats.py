@@ -10,6 +10,8 @@ import statistics
 
 import numpy as np
 
+from moon_jax.view.text import fixed
+
 LAST = 10  # rounds whose mean is the second endpoint
 
 
@@ -66,9 +68,9 @@ def mean_and_std(values: Sequence[float], digits: int, scale: float = 1.,
   """
   if not len(values):
     return missing
-  std = (f' ± {scale * statistics.stdev(values):.{digits}f}'
+  std = (f' ± {fixed(scale * statistics.stdev(values), digits)}'
          if len(values) > 1 else '')
-  return f'{scale * statistics.fmean(values):{sign}.{digits}f}{std}'
+  return fixed(scale * statistics.fmean(values), digits, sign) + std
 
 
 def metric_text(name: str, values: Sequence[float], missing: str = '') -> str:
@@ -91,7 +93,8 @@ def count_text(done: int, planned: int, diverged: int) -> str:
 
 def interval_text(low: float, high: float, digits: int = 1) -> str:
   """Formats a confidence interval, '' for NaN."""
-  return '' if math.isnan(low) else f'{low:+.{digits}f} to {high:+.{digits}f}'
+  return '' if math.isnan(low) else (
+      f'{fixed(low, digits, "+")} to {fixed(high, digits, "+")}')
 
 
 def p_text(value: float | None) -> str:

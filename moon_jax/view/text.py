@@ -8,13 +8,23 @@ import textwrap
 
 WIDTH = 80  # columns of a terminal
 _LEAST_LABEL = 16  # columns of the first cell of a row
+_EXACT = 9  # decimals of a percentage; its mean has three more that are exact
 _BLOCKS, _ASCII_BLOCKS = '▁▂▃▄▅▆▇█', '_.-=+*%#'
+
+
+def fixed(value: float, digits: int, sign: str = '') -> str:
+  """Formats a number with a number of decimals.
+
+  The last bits of a mean depend on the order of its operations. They do not
+  decide how a tie is rounded, so that all tables show one number for one mean.
+  """
+  return f'{round(value, _EXACT) + 0.:{sign}.{digits}f}'  # no -0.0
 
 
 def metric(name: str, value: float) -> str:
   """Formats a metric of a round; accuracies are in percent."""
   if 'accuracy' in name:
-    return f'{100 * value:.2f}%'
+    return f'{fixed(100 * value, 2)}%'
   is_usual = value == 0 or 1e-3 <= abs(value) < 1e4
   return f'{value:.4f}' if is_usual else f'{value:.3g}'
 

@@ -157,3 +157,27 @@ def test_tables_of_times_have_runs_that_trained_alone(here, monkeypatch):
   assert trained == [(3, 'runs/alone', 1)]
   text = (here / 'runs/reports/a-full.md').read_text()
   assert 'Each run trained alone' in text and '| 2.00 |' in text
+
+
+def test_pages_of_runs_are_beside_them(here, capsys):
+  """No directory of runs is made; --workdir and --out are still read."""
+  for name in 'a', 'b':
+    made_runs.write(here / 'kept' / name / 'run', [.1, .5])
+  report('kept/a')
+  assert (here / 'kept/a/reports/a.html').exists()
+  report('kept/a', 'kept/b')
+  assert (here / 'kept/reports/index.html').exists()
+  report('kept/a', out='pages')
+  assert (here / 'pages/a.html').exists() and not (here / 'runs').exists()
+  report('kept/a', words=['--workdir=other'])
+  assert (here / 'other/reports/a.html').exists()
+
+
+@pytest.mark.parametrize('out', ['x.pdf', 'x.HTML', 'pages/x.md'])
+def test_a_page_cannot_be_the_directory_of_pages(here, out, monkeypatch):
+  monkeypatch.setattr(run_lib, 'run_all', None)  # before anything is trained
+  name = out.rpartition('.')[0]
+  with pytest.raises(UserError, match=(
+      f'--out={out} must be a directory.*write --out={name}$')):
+    report('tables/a.toml', out=out)
+  assert not (here / out).exists()

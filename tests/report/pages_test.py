@@ -6,6 +6,7 @@ import types
 
 import pytest
 
+import made_runs
 from moon_jax.report import groups, pages
 from moon_jax.report.table_file import Published
 from moon_jax.results.read import State
@@ -162,3 +163,39 @@ def test_diverged_runs_are_listed(table, found):
   assert fedavg['runs'] == '2 of 3 (1 diverged)'
   assert ('| FedAvg, beta 0.1 | 0 | `NaN in round 3` |'
           in pages.commands(arms, 'x')[-1])
+
+
+@pytest.fixture
+def of_directory(tmp_path):
+  """Returns the page of a directory of runs with these accuracies."""
+  def page(*seeds, values=(.1, .2)):
+    for algorithm in 'fedavg', 'moon':
+      for seed in seeds:
+        made_runs.write(tmp_path / f'{algorithm}{seed}', [*values],
+                        algorithm=algorithm, seed=seed, num_rounds=len(values))
+    return pages.make(*groups.of_directory(tmp_path), 'COMMAND').markdown()
+  return page
+
+
+def test_a_page_of_few_rounds_says_what_it_has(of_directory):
+  """Nothing is trained, no test is adjusted, and no column is empty."""
+  text = of_directory(0)
+  assert 'This page:' in text and 'missing' not in text
+  assert '## Differences from' in text and 'Holm' not in text
+  assert 'mean of last 1' not in text
+  assert 'Rounds to the accuracy' not in text
+
+
+def test_a_page_of_enough_rounds_and_seeds_has_all_columns(of_directory):
+  text = of_directory(0, 1, 2, values=[.1 * i for i in range(1, 9)])
+  assert 'mean of last 4 rounds (%)' in text
+  assert '## Rounds to the accuracy of the baseline' in text
+  assert '| ours, rounds |' in text
+
+
+@pytest.mark.parametrize('p_values, text', [
+    ([.01], 'adjusted for 1 comparison.'),
+    ([.01, .2], 'adjusted for 2 comparisons.')])
+def test_comparisons_are_counted(p_values, text, monkeypatch, of_directory):
+  monkeypatch.setattr(pages.paired, 'holm', lambda values: p_values)
+  assert text in of_directory(0)

@@ -1,6 +1,7 @@
 """Pages as Markdown and HTML: complete, accessible, and without requests."""
 
 import base64
+import re
 
 import pytest
 
@@ -20,6 +21,17 @@ PARTS = ['## Part 0', 'A **text** & `code`.',
 
 def page(parts=tuple(PARTS), **fields):
   return Page('Results', 'SMOKE', parts)._replace(**fields)
+
+
+def test_a_table_that_is_cut_off_has_a_sign_at_its_edges():
+  """Shadows, over which covers scroll with the table; chosen on a phone."""
+  rule, = re.findall(r'\n\.scroll \{(.*?)\}', page().html(), re.DOTALL)
+  assert 'overflow-x: auto' in rule
+  for side in 'left', 'right':
+    assert re.search(rf'var\(--page\)[^,]*, transparent\) {side} [^,]*local',
+                     rule)
+    assert re.search(
+        rf'var\(--edge\), transparent\) {side} [^,;]*no-repeat[,;]', rule)
 
 
 def test_pages_are_accessible():
