@@ -28,6 +28,7 @@ from moon_jax.errors import (
   OutOfMemory,
   UserError,
 )
+from moon_jax.training import signals
 
 _MAX_CHARACTERS = 2000  # of an error message
 
@@ -232,11 +233,12 @@ def _run(name, run, config, given, is_one_run):
     from moon_jax.simulation import checks
 
     parsed = Config(**config)
-    if not is_one_run:
-      return run(parsed, given)
-    validated = checks.validate(parsed)
-    check_used(parsed, given)  # before mu is resolved
-    run(validated)
+    with signals.exiting():
+      if not is_one_run:
+        return run(parsed, given)
+      validated = checks.validate(parsed)
+      check_used(parsed, given)  # before mu is resolved
+      run(validated)
   except OutOfMemory as error:
     print(f'{name}: {_one_line(str(error))}', file=sys.stderr)
     if error.fewer_lanes:

@@ -7,7 +7,6 @@ the machine is. Beyond the limit Linux kills the process.
 from collections.abc import Iterator
 import os
 import pathlib
-import sys
 
 _MAX_DEVICES = 16  # each may hold test examples and temporary arrays
 _VARIABLE = 'JAX_NUM_CPU_DEVICES'
@@ -25,15 +24,11 @@ def share_cores() -> None:
   if (_VARIABLE in os.environ or 'xla_force_host_platform_device_count'
       in os.environ.get('XLA_FLAGS', '')):
     return
-  num_devices = min(_MAX_DEVICES, num_cores())
-  os.environ[_VARIABLE] = str(num_devices)  # read when JAX is imported
-  if 'jax' not in sys.modules:
-    return
   import jax
 
   if jax.config.jax_num_cpu_devices < 1:  # not set
     try:
-      jax.config.update('jax_num_cpu_devices', num_devices)
+      jax.config.update('jax_num_cpu_devices', min(_MAX_DEVICES, num_cores()))
     except RuntimeError:  # JAX has its devices already
       pass
 

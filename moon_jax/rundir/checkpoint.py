@@ -14,6 +14,7 @@ the client's arrays, one after another.
 
 import collections
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
@@ -79,6 +80,7 @@ class Checkpoints:
       UserError: if all checkpoints are damaged, or one cannot be read.
     """
     reasons = {}  # step -> why its checkpoint is damaged
+    level = logging.root.manager.disable  # that of the program
     for step in sorted(workdir.saved_rounds(self._directory), reverse=True):
       try:
         logging.disable()  # Orbax raises the errors that it logs
@@ -93,7 +95,7 @@ class Checkpoints:
           raise
         restored, reason = None, first_line(error)
       finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(level)
       if processes.all_agree(restored is not None):
         self._damaged, self.newest = list(reasons), step
         if reasons and processes.is_first():
@@ -313,6 +315,7 @@ def _to_tree(state):
           if jax.tree.leaves(x) and not isinstance(x, DiskClients)}
 
 
+@functools.cache
 def _silence_orbax():
   """Silences Orbax for the rest of the process; call it before Orbax is used.
 
@@ -320,7 +323,9 @@ def _silence_orbax():
   has read a damaged file, TensorStore calls an event loop that Orbax has
   closed, and Python would print a second traceback.
   """
-  logging.getLogger('absl').setLevel('CRITICAL')
+  # The program may log with absl, too.
+  logging.getLogger('absl').addFilter(
+      lambda record: 'orbax' not in record.pathname)
   logging.getLogger('asyncio').setLevel('CRITICAL')
   previous_hook = sys.unraisablehook
 

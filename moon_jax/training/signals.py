@@ -4,7 +4,9 @@ A scheduler that reclaims a machine sends SIGTERM and, half a minute later,
 SIGKILL. A thread waits for the devices, so that the first signal interrupts the
 wait immediately. State changes only between two waits, and is then consistent.
 While there is nothing to save, for example during compilation, a signal ends
-the process immediately. A second Ctrl-C always does.
+the process of a command immediately, and a second Ctrl-C always does. In Python
+the process belongs to the caller, for example a notebook. There the run ends
+once the compilation is done, and a second Ctrl-C raises KeyboardInterrupt.
 
 In a run of several processes none can leave a round that the others finish. All
 of them end after the round in which any of them received a signal.
@@ -16,6 +18,7 @@ of them end after the round in which any of them received a signal.
 from collections.abc import Callable
 from concurrent import futures
 import contextlib
+import contextvars
 import functools
 import os
 import signal
@@ -30,6 +33,17 @@ from moon_jax.view import progress
 
 _SIGNALS = signal.SIGTERM, signal.SIGINT
 _POLL_SECONDS = .05
+_may_exit = contextvars.ContextVar('_may_exit', default=False)
+
+
+@contextlib.contextmanager
+def exiting():
+  """A context in which signals may end the process: that of a command."""
+  token = _may_exit.set(True)
+  try:
+    yield
+  finally:
+    _may_exit.reset(token)
 
 
 class Interrupt:
@@ -42,16 +56,17 @@ class Interrupt:
   """
 
   received = 0  # the last signal of this process; 0 before any
-  _nothing_to_save, _pipe = '', None
+  _nothing_to_save, _pipe, _is_handled = '', None, False
 
   def __enter__(self):
+    self._may_exit = _may_exit.get()
     if threading.current_thread() is threading.main_thread():
       self._pipe = os.pipe()
       os.set_blocking(self._pipe[1], False)
       self._previous_fd = signal.set_wakeup_fd(self._pipe[1])
       # Shells start background programs with SIGINT ignored.
       self._previous_handlers = {
-          number: signal.signal(number, lambda *_: None)
+          number: signal.signal(number, self._handle)
           for number in _SIGNALS
           if signal.getsignal(number) is not signal.SIG_IGN}
       self._thread = threading.Thread(target=self._listen, daemon=True)
@@ -69,19 +84,20 @@ class Interrupt:
         os.close(end)
       self._pipe = None
 
-  def check(self) -> None:
+  def check(self, where: str = '') -> None:
     """Raises InterruptedRun if any process has received a signal.
 
-    All processes must call it at the same places.
+    All processes must call it at the same places. `where` ends the message.
     """
     if number := processes.max_over_processes(self.received):
-      raise InterruptedRun(number)
+      raise InterruptedRun(number, where)
 
   @contextlib.contextmanager
   def nothing_to_save(self, where: str):
-    """A context in which a signal ends the process immediately.
+    """A context in which a signal ends the process of a command immediately.
 
-    `where` ends the message, such as "while compiling".
+    In Python it raises InterruptedRun at the end of the context. `where` ends
+    the message, such as "while compiling".
     """
     self.check()
     self._nothing_to_save = where
@@ -89,7 +105,7 @@ class Interrupt:
       yield
     finally:
       self._nothing_to_save = ''
-    self.check()
+    self.check(f' {where}')
 
   def call(self, function: Callable[[], Any]) -> Any:
     """Calls a function that waits for devices, and returns its result.
@@ -115,16 +131,26 @@ class Interrupt:
       futures.wait([result], _POLL_SECONDS)
     return result.result()
 
+  def _handle(self, number, _):
+    """Handles a signal between two instructions of the main thread."""
+    is_second, self._is_handled = self._is_handled, True
+    if is_second and number == signal.SIGINT and not self._may_exit:
+      raise KeyboardInterrupt
+
   def _listen(self):
     while number := os.read(self._pipe[0], 1)[0]:
       if number not in _SIGNALS:
         continue
-      if self._nothing_to_save:
-        error = InterruptedRun(number, f' {self._nothing_to_save}')
+      where, is_second = self._nothing_to_save, self.received > 0
+      if self._may_exit and where:
+        error = InterruptedRun(number, f' {where}')
         self._leave(number, f'moon_jax: {error}')
-      if self.received and number == signal.SIGINT:
+      if self._may_exit and is_second and number == signal.SIGINT:
         self._leave(number)
       self.received = number
+      if where and not is_second:
+        print(f'moon_jax: {signal.Signals(number).name} {where}; the run ends '
+              'once this is done', file=sys.stderr, flush=True)
 
   def _leave(self, number, message=''):
     progress.release()

@@ -1,7 +1,9 @@
 """Cores become devices; control groups of versions 1 and 2 limit both."""
 
 import os
+import types
 
+import jax
 import pytest
 
 from moon_jax.distributed import host
@@ -44,19 +46,23 @@ def test_limits_of_control_groups(own, files, limits, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('given, num_cores, expected', [
-    ({}, 3, '3'), ({}, 64, '16'),
-    ({'JAX_NUM_CPU_DEVICES': '5'}, 3, '5'),
+    ({}, 3, 3), ({}, 64, 16),
+    ({'JAX_NUM_CPU_DEVICES': '5'}, 3, None),
     ({'XLA_FLAGS': '--xla_force_host_platform_device_count=4'}, 3, None),
-    ({'XLA_FLAGS': '--xla_gpu_deterministic_ops=true'}, 3, '3'),
+    ({'XLA_FLAGS': '--xla_gpu_deterministic_ops=true'}, 3, 3),
 ])
 def test_each_core_is_a_device(given, num_cores, expected, monkeypatch):
-  """Unless the environment sets their number."""
+  """Unless the environment sets their number, which stays as it is."""
   assert host.num_cores() >= 1
   for name in 'JAX_NUM_CPU_DEVICES', 'XLA_FLAGS':
     monkeypatch.setenv(name, '')  # so that it is restored afterwards
     monkeypatch.delenv(name)
   for name, value in given.items():
     monkeypatch.setenv(name, value)
+  changes, before = {}, dict(os.environ)
+  monkeypatch.setattr(jax, 'config', types.SimpleNamespace(
+      jax_num_cpu_devices=-1, update=changes.__setitem__))
   monkeypatch.setattr(host, 'num_cores', lambda: num_cores)
   host.share_cores()
-  assert os.environ.get('JAX_NUM_CPU_DEVICES') == expected
+  assert changes.get('jax_num_cpu_devices') == expected
+  assert dict(os.environ) == before  # that of the processes that it starts

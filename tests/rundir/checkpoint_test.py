@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import logging
 import pathlib
 import shutil
 
@@ -83,6 +84,23 @@ def test_the_newest_and_every_mth_are_kept(tmp_path):
   again = checkpoints(path)
   assert again.newest == 8
   assert_is_state_of(again.restore(state(0)), 8)
+
+
+def test_logging_stays_as_the_program_has_set_it(copy, caplog):
+  """Orbax is silenced, and nothing else."""
+  import absl.logging
+
+  level = logging.root.manager.disable
+  try:
+    logging.disable(logging.DEBUG)
+    assert checkpoints(copy).restore(state(0))
+    assert logging.root.manager.disable == logging.DEBUG
+  finally:
+    logging.disable(level)
+  assert not [record for record in caplog.records
+              if 'orbax' in record.pathname]
+  absl.logging.warning('of the program')
+  assert 'of the program' in caplog.text
 
 
 def test_a_missing_directory_is_no_error(tmp_path):

@@ -81,17 +81,20 @@ def test_call_returns_the_result_or_is_interrupted():
   assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def after_signals(body, *numbers):
-  """Returns (status, output, errors) of code that gets signals when ready."""
+def after_signals(body, *numbers, context='exiting()'):
+  """Returns (status, output, errors) of code that gets signals when ready.
+
+  `context` is that of a command by default.
+  """
   code = f"""if True:
       import contextlib
       import hashlib
       import signal
       import time
       from moon_jax.errors import InterruptedRun
-      from moon_jax.training.signals import Interrupt
+      from moon_jax.training.signals import exiting, Interrupt
       signal.signal(signal.SIGINT, signal.default_int_handler)
-      with Interrupt() as interrupt:
+      with {context}, Interrupt() as interrupt:
         {body}
       """
   process = subprocess.Popen(
@@ -119,6 +122,43 @@ def test_the_process_ends_immediately_with_nothing_to_save_or_a_second_signal(
           print('ready', flush=True)
           hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)""", *numbers)
   assert (status, errors) == (128 + numbers[-1], message)
+
+
+def test_a_signal_ends_no_process_of_a_python_program(tmp_path):
+  """That of a notebook has the work of its user; only a command may end."""
+  program = tmp_path / 'notebook.py'
+  program.write_text(f"""if True:
+      import signal
+      import time
+      import moon_jax as mj
+      from moon_jax.simulation.simulation import Simulations
+      signal.signal(signal.SIGINT, signal.default_int_handler)
+
+      def compile(simulations):
+        for _ in range(count):
+          signal.raise_signal(signal.SIGINT)
+        time.sleep(.5)  # until the thread has read the signal
+        return 0.
+
+      Simulations.compile = compile
+      for count in 1, 2:
+        try:
+          mj.run(mj.Config(
+              dataset='digits', model='mlp', algorithm='fedavg', num_clients=4,
+              partition='iid', workdir={str(tmp_path / 'run')!r}))
+        except (mj.InterruptedRun, KeyboardInterrupt) as error:
+          print(f'{{type(error).__name__}}: {{error}}')
+      """)
+  done = subprocess.run(
+      [sys.executable, program], cwd=ROOT, text=True, capture_output=True,
+      env={**os.environ, 'PYTHONPATH': str(ROOT)}, check=False, timeout=100)
+  assert done.returncode == 0, done.stderr
+  raised = [line for line in done.stdout.splitlines()
+            if line.startswith(('InterruptedRun', 'KeyboardInterrupt'))]
+  assert [line.partition(':')[0] for line in raised] == [
+      'InterruptedRun', 'KeyboardInterrupt'], done.stdout
+  assert 'ended by SIGINT' in raised[0]
+  assert 'moon_jax: SIGINT while compiling' in done.stderr
 
 
 def test_after_one_ctrl_c_a_run_can_save():
