@@ -176,8 +176,9 @@ def invert(federation: Federation, variables: Variables, gradient: Any,
 
   Raises:
     UserError: if inputs are tokens, or the gradient does not have the
-      parameters or is zero.
+      parameters or is zero, or a setting of JAX changes random numbers.
   """
+  platforms.check_settings()
   data = federation.data
   if data.num_tokens:
     raise UserError('inputs that are tokens have no gradient to invert; got '

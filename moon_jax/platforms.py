@@ -1,5 +1,7 @@
 """Chooses between implementations for CPUs and accelerators; caches programs.
 
+It also checks the settings of JAX, which are those of the whole process.
+
 The choice is made when a program is lowered for its platform. So it costs
 nothing at run time, and is right for programs compiled for another machine. No
 other module makes programs depend on the platform.
@@ -9,6 +11,7 @@ from collections.abc import Callable, Iterator
 import contextlib
 import hashlib
 import json
+import os
 import pathlib
 import platform
 import time
@@ -19,8 +22,79 @@ from jax import lax
 from jax.experimental.compilation_cache import compilation_cache
 import platformdirs
 
+from moon_jax.errors import UserError
+
 _JAX_DEFAULT = 1.  # seconds of compilation from which programs are cached
 _SECONDS = 'moon_jax_seconds.json'  # of the last compilation, by program
+
+_DRAWS = 'the random numbers of a run depend on its seed only'
+_TRANSFERS = 'a run copies arrays between the host and the devices'
+_GUARDS = None, 'allow', 'log', 'log_explicit'
+
+# Settings of JAX with which a run would fail, or have other random numbers ->
+# their valid values, of which the first is JAX's default, and the reason.
+_REQUIRED: dict[str, tuple[tuple[Any, ...], str]] = {
+    'jax_enable_x64': ((False,), 'runs train in float32'),
+    'jax_disable_jit': ((False,), 'a round is a compiled program'),
+    'jax_default_prng_impl': (('threefry2x32',), _DRAWS),
+    'jax_threefry_partitionable': ((True,), _DRAWS),
+    'jax_random_seed_offset': ((0,), _DRAWS),
+    'jax_high_dynamic_range_gumbel': ((False,), _DRAWS),
+    'jax_debug_key_reuse': ((False,), 'indices are folded into one key'),
+    'jax_transfer_guard': (_GUARDS, _TRANSFERS),
+    'jax_transfer_guard_host_to_device': (_GUARDS, _TRANSFERS),
+    'jax_transfer_guard_device_to_host': (_GUARDS, _TRANSFERS),
+    'jax_transfer_guard_device_to_device': (_GUARDS, _TRANSFERS),
+}
+
+# Settings of JAX that change results by rounding -> JAX's default.
+_ROUNDING: dict[str, Any] = {
+    'jax_default_matmul_precision': None,
+    'jax_allow_f16_reductions': True,
+    'jax_disable_most_optimizations': False,
+    'jax_optimization_level': 'UNKNOWN',
+    'jax_exec_time_optimization_effort': 0.,
+    'jax_softmax_custom_jvp': False,
+    'jax_use_direct_linearize': True,
+    'jax_numpy_dtype_promotion': 'standard',
+}
+
+
+def check_settings() -> None:
+  """Checks the settings of JAX that results depend on, or that prevent a run.
+
+  Raises:
+    UserError: naming the first with another value, and how to change it.
+  """
+  for name, (valid, reason) in _REQUIRED.items():
+    found = _setting(name, valid[0])
+    if found not in valid:
+      raise UserError(
+          f'the setting {name} of JAX must be {valid[0]!r}, since {reason}; '
+          f'got {found!r}. Unset the environment variable {name.upper()}, or '
+          f'call jax.config.update({name!r}, {valid[0]!r})')
+
+
+def rounding_settings() -> dict[str, Any]:
+  """Returns the settings of JAX and XLA that change rounding, if not default.
+
+  The values are those of JSON.
+  """
+  found = {name: _setting(name, default)
+           for name, default in _ROUNDING.items()}
+  flags = os.environ.get('XLA_FLAGS', '')
+  changed = {name: value if isinstance(value, bool | float) else str(value)
+             for name, value in found.items() if value != _ROUNDING[name]}
+  return changed | ({'XLA_FLAGS': flags} if flags else {})
+
+
+def _setting(name, default):
+  """Returns a setting of JAX; `default` if this version does not have it."""
+  config: Any = jax.config
+  try:
+    return getattr(config, name)  # within contexts of this thread
+  except AttributeError:  # a setting without context
+    return config.values.get(name, default)
 
 
 def by_platform(cpu: Callable[..., Any], accelerator: Callable[..., Any],

@@ -5,10 +5,13 @@ import functools
 import jax
 import jax.numpy as jnp
 import pytest
+import tiny_federation
 
 from federation import linear_model, moon
+import moon_jax as mj
 from moon_jax import platforms
 from moon_jax.algorithms import base
+from moon_jax.errors import UserError
 from moon_jax.models import pooled_conv
 
 
@@ -82,3 +85,28 @@ def test_a_damaged_file_of_times_is_replaced(cache):
   (cache / 'moon_jax_seconds.json').write_text('{"moon"')
   assert _compile('moon', cache / 'a-cache') is None
   assert _compile('moon') is not None
+
+
+@pytest.mark.parametrize('name, value', [
+    ('jax_enable_x64', True), ('jax_disable_jit', True),
+    ('jax_default_prng_impl', 'rbg'), ('jax_threefry_partitionable', False),
+    ('jax_random_seed_offset', 1), ('jax_high_dynamic_range_gumbel', True),
+    ('jax_debug_key_reuse', True), ('jax_transfer_guard', 'disallow'),
+    ('jax_transfer_guard_host_to_device', 'disallow_explicit')])
+def test_settings_of_jax_that_change_runs_are_refused(
+    name, value, compilations):
+  """They made tracebacks in code of users, or other random numbers."""
+  before, federation = getattr(jax.config, name), tiny_federation.make()
+  config = mj.Config(dataset='digits', model='mlp', algorithm='fedavg')
+  try:
+    jax.config.update(name, value)
+    for run in (lambda: mj.Simulation(federation), lambda: mj.run(config),
+                lambda: mj.run_sweep(mj.Sweep.grid(config, seed=[0]))):
+      with pytest.raises(UserError, match=name) as error:
+        run()
+      assert name.upper() in str(error.value)  # the environment variable
+      assert f'jax.config.update({name!r}, {before!r})' in str(error.value)
+      assert f'got {value!r}' in str(error.value)
+  finally:
+    jax.config.update(name, before)
+  assert not compilations

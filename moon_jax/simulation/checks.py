@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from moon_jax import errors
+from moon_jax import errors, platforms
 from moon_jax.algorithms import registry, server
 from moon_jax.config import (
   Config,
@@ -38,8 +38,10 @@ def validate(config: Config) -> Config:
   all examples.
 
   Raises:
-    UserError: naming the first invalid flag, its value and a remedy.
+    UserError: naming the first invalid flag or setting of JAX, its value and a
+      remedy.
   """
+  platforms.check_settings()
   limits.check(config)
   for name, facts in FACTS.items():
     if facts['names']:

@@ -36,7 +36,7 @@ _RESERVED = re.compile(
     r'seconds_per_round|drift|update_cosine|staleness|contrastive_loss|'
     r'task_loss|cross_entropy|proximal_term|learning_rate|bytes_per_round|'
     r'attackers|secure_error|lanes|device|num_parameters|'
-    r'arithmetic|versions|command|stopped_early')
+    r'arithmetic|versions|jax_settings|command|stopped_early')
 
 
 def confusion(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

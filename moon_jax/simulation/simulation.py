@@ -437,6 +437,7 @@ class Simulations:
     with self._naming():
       host.share_cores()
       devices.check()
+      platforms.check_settings()
       platforms.use_compilation_cache()
       self._specs = list(specs) or list(map(round_spec.alone, federations))
       _check_together(self._specs)

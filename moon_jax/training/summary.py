@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from moon_jax import tasks
+from moon_jax import platforms, tasks
 from moon_jax.config import Config
 from moon_jax.data import attackers, mapped
 from moon_jax.data import clients as clients_lib
@@ -95,6 +95,8 @@ def summarize(simulation: Simulation,
       'versions': {'moon_jax': __version__, 'jax': jax.__version__,
                    'numpy': np.__version__,
                    'python': platform.python_version()},
+      **({'jax_settings': found} if (
+          found := platforms.rounding_settings()) else {}),
       'command': config.command(),
   }
 

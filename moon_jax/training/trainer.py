@@ -193,7 +193,9 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
     command = shlex.join([
         os.path.basename(sys.executable), *sys.orig_argv[1:]])
     progress.log(f'{command}\nmoon_jax {__version__}, JAX {jax.__version__}, '
-                 f'Python {platform.python_version()}')
+                 f'Python {platform.python_version()}' + ''.join(
+                     f', {name}={value}' for name, value
+                     in platforms.rounding_settings().items()))
     with progress.phase('loading data'):
       specs = specs_fn() if specs_fn else []
       federations = [spec.federation for spec in specs] or [
