@@ -52,19 +52,61 @@ class TrainedModel(NamedTuple):
   class_names: tuple[str, ...]  # [K]
   config: dict[str, Any]  # the run's configuration, as in config.json
 
+  input_shape: tuple[int, ...] = ()  # of an example of the run
+  input_dtype: str = ''  # in the data set of the run; '' if it is not known
   def __call__(self, variables: Variables, inputs: jax.Array) -> models.Outputs:
     """Returns the outputs for a batch of inputs without augmentation.
 
     Args:
       variables: the model's variables, as `load` returns them.
       inputs: [B, ...], as the data set stores them; images are uint8
-        [B, H, W, C].
+        [B, H, W, C], or floating point from 0 to 1.
+
+    Raises:
+      UserError: if inputs have other axes or another type than the run's, or
+        pixels are out of range.
     """
     inputs = augment.normalize(jnp.asarray(inputs), self.mean, self.std)
+    self._check(inputs)
     outputs, _ = self.network.apply(
         variables, inputs, jnp.ones(len(inputs)), train=False)
     return outputs
 
+
+  def _check(self, inputs):
+    found, one = list(jnp.shape(inputs)), list(self.input_shape)
+    if len(found) != len(one) + 1 and one:
+      axes = ''.join(f', {size}' for size in one)
+      remedy = ('Add the axis of the batch: inputs[None]'
+                if len(found) == len(one) else 'Reshape them')
+      raise UserError(f'inputs must be a batch [B{axes}], as in the run; got '
+                      f'shape {found}. {remedy}')
+    dtype = jnp.result_type(inputs)
+    if not self.input_dtype or _kind(dtype) == _kind(self.input_dtype):
+      return
+    got = str(dtype)
+    remedy = f"Convert them: inputs.astype('{self.input_dtype}')"
+    needed = f'of type {self.input_dtype}'
+    if self.input_dtype == 'uint8':
+      needed = 'uint8 from 0 to 255, or floating point from 0 to 1'
+      if _kind(dtype) == 'float':
+        if isinstance(inputs, jax.core.Tracer):  # its values are not known
+          return
+        low, high = np.min(inputs, initial=0.), np.max(inputs, initial=0.)
+        if 0 <= low and high <= 1:
+          return
+        got += f' from {low:g} to {high:g}'
+        if low < 0:
+          remedy = 'Pass pixels as they are: the model normalizes them'
+    raise UserError(f'inputs must be {needed}, as in the run; got {got}. '
+                    f'{remedy}')
+
+
+def _kind(dtype):
+  """Returns how `augment.normalize` reads inputs of a type."""
+  if jnp.dtype(dtype) == jnp.uint8:
+    return 'uint8'
+  return 'token' if jnp.issubdtype(dtype, jnp.signedinteger) else 'float'
 
 def to_safetensors(config: Config, dataset: Dataset, variables: Variables,
                    **more: Any) -> bytes:
@@ -79,7 +121,8 @@ def to_safetensors(config: Config, dataset: Dataset, variables: Variables,
       'class_names': list(dataset.class_names),
       'mean': list(dataset.mean), 'std': list(dataset.std),
       'num_tokens': dataset.num_tokens,
-      'input_shape': list(dataset.train_inputs.shape[1:]), **more}
+      'input_shape': list(dataset.train_inputs.shape[1:]),
+      'input_dtype': str(dataset.train_inputs.dtype), **more}
   if dataset.task_name != 'classification':
     note['task'] = dataset.task_name
   if config.has_user_model():
@@ -123,7 +166,9 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
         f'its {_SAFETENSORS}') from error
   return TrainedModel(
       _network(path, note), tuple(note['mean']), tuple(note['std']),
-      tuple(note['class_names']), note['config']), variables
+      tuple(note['class_names']), note['config'],
+      tuple(note.get('input_shape', ())), note.get('input_dtype', '')
+      ), variables
 
 
 def _source_hash(model):
