@@ -32,8 +32,13 @@ def sample(num_clients: int, cohort_size: int, num_rounds: int,
   take part, they are in ascending order. Clients are numbered from 0.
 
   Raises:
-    UserError: if `cohort_size` is not an integer from 1 to `num_clients`.
+    UserError: if `cohort_size` is not an integer from 1 to `num_clients`, or
+      another number is not an integer.
   """
+  for name, number in ('num_clients', num_clients), ('num_rounds', num_rounds):
+    if not isinstance(number, SupportsIndex):
+      raise UserError(f'{name} must be an integer; got '
+                      f'{type(number).__name__} {str(number)!r:.40}')
   if not isinstance(cohort_size, SupportsIndex) or not (
       1 <= cohort_size <= num_clients):
     raise UserError(

@@ -311,5 +311,6 @@ def choose(selection: Selection, history: History, cohort_size: int,
         f'integers from 0 to {num_clients - 1}'
         f'{"" if all(may) else ", all of them available"}; got '
         f'{repr(found)[:80]} in round {index + 1} (view.round={index}). '
-        'Correct the function')
+        + ('Call it, since it returns a function' if callable(found)
+           else 'Correct the function'))
   return list(map(int, found))

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from moon_jax import trees
 from moon_jax.errors import UserError
 from moon_jax.models import layers
+from moon_jax.models import user as user_model
 from moon_jax.models.base import Model, Variables
 
 Where = str | Callable[[str], bool]  # a regular expression, or a function
@@ -100,8 +101,12 @@ def freeze(model: Model, where: Where, *, variables: Variables | None = None,
 
 
 def _matcher(where):
-  return where if callable(where) else lambda path: bool(
-      re.search(where, path))
+  if callable(where):
+    return where
+  if not isinstance(where, str):
+    raise UserError('where and train must be a regular expression or a function'
+                    f" of a path; got {where!r}. 'fc1|fc2' matches both")
+  return lambda path: bool(re.search(where, path))
 
 
 def _partial(model: Model, is_trained: Callable[[str], bool],
@@ -109,6 +114,7 @@ def _partial(model: Model, is_trained: Callable[[str], bool],
              is_adapted: Callable[[str], bool] | None = None, rank: int = 0,
              scale: float = 0.) -> Model:
   """Returns a network of which some parameters and the adapters train."""
+  user_model.check_type(model)
   if model.frozen is not None:
     raise UserError('lora and freeze take a network without frozen weights; '
                     'got one that has some. Give both `where` and `train`')

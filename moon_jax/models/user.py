@@ -78,10 +78,8 @@ def from_flax(module: nn.Module) -> Model:
   See also: `moon_jax.from_nnx`.
   """
   if not isinstance(module, nn.Module):
-    remedy = (f'; make a module: {module.__name__}()'
-              if inspect.isclass(module) else '')
     raise UserError('from_flax takes a module of flax.linen, not a class or a '
-                    f'function; got {kind_of(module)}{remedy}')
+                    f'function; got {kind_of(module)}{_remedy(module)}')
   model = wrap(module)
   return model._replace(apply=fast_on_cpus(model.apply))
 
@@ -126,17 +124,23 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
       describes.
 
   Raises:
-    UserError: if it returns no module, or the module's `__call__` requires
-      other arguments.
+    UserError: if it is no such function, it returns no module, or the module's
+      `__call__` requires other arguments.
 
   Examples:
     >>> model = moon_jax.from_nnx(lambda rngs: Net(num_classes=10, rngs=rngs))
   """
-  module = nnx.eval_shape(lambda: factory(nnx.Rngs(0)))
-  if not isinstance(module, nnx.Module):
-    raise UserError('a factory with an argument rngs must return a module of '
-                    f'Flax NNX; got a {type(module).__name__}'
-                    f'{user_code.place(factory)}')
+  _check_factory(factory)
+
+  def make():
+    module = factory(nnx.Rngs(0))
+    if not isinstance(module, nnx.Module):
+      raise UserError('a factory with an argument rngs must return a module of '
+                      f'Flax NNX; got a {type(module).__name__}'
+                      f'{_remedy(module)}{user_code.place(factory)}')
+    return module
+
+  module = nnx.eval_shape(make)
   place = user_code.place(type(module))
   names = _call_arguments(module.__call__, place)
   graphs = {}
@@ -166,6 +170,28 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
             variables_of(module) if train else variables)
 
   return Model(init, fast_on_cpus(apply), not _MASKS.isdisjoint(names), place)
+
+
+def _check_factory(factory):
+  """Checks that a value maps `nnx.Rngs` to something."""
+  signature = None
+  is_module = isinstance(factory, nn.Module | nnx.Module | Model) or (
+      inspect.isclass(factory) and issubclass(factory, nn.Module))
+  if is_valid := callable(factory) and not is_module:
+    try:
+      signature = user_code.signature_of(factory)
+      signature.bind(None)
+    except TypeError:
+      is_valid = False
+    except ValueError:  # it has no signature: the call will show
+      pass
+  if not is_valid:
+    takes = '' if signature is None else (
+        f' with the arguments ({", ".join(signature.parameters)})')
+    raise UserError(
+        'from_nnx takes a function of nnx.Rngs that makes a module of Flax NNX;'
+        f' got {kind_of(factory)}{takes}{_remedy(factory)}'
+        f'{user_code.place(factory)}')
 
 
 def _call_arguments(call, place: str) -> list[str]:
@@ -238,28 +264,35 @@ def _restarted(state, key):
       for i, (path, variable) in enumerate(nnx.to_flat_state(state))])
 
 
-def check_type(model: Any) -> None:
-  """Checks that a value is a network.
+def check_type(model: Any, name: str = 'model') -> None:
+  """Checks that a value is a network; `name` is that of the argument.
 
   Raises:
     UserError: with the call that makes one from the value.
   """
   if isinstance(model, Model):
     return
-  is_class = inspect.isclass(model)
-  kind = model if is_class else type(model)
-  if issubclass(kind, nn.Module):
-    remedy = ('make a module and wrap it: moon_jax.from_flax('
-              f'{kind.__name__}(...))' if is_class
-              else 'wrap it: moon_jax.from_flax(...)')
-  elif issubclass(kind, nnx.Module):
-    remedy = f'wrap it: moon_jax.from_nnx(lambda rngs: {kind.__name__}(...))'
-  elif callable(model):
-    remedy = f'call it: {name_of(model)}(data.num_classes)'
-  else:
-    remedy = 'moon_jax.mlp(data.num_classes) makes one'
+  remedy = _remedy(model) or (
+      f'; call it: {name_of(model)}(data.num_classes)' if callable(model)
+      else '; moon_jax.mlp(data.num_classes) makes one')
   raise UserError(
-      f'model must be a moon_jax.Model; got {kind_of(model)}; {remedy}')
+      f'{name} must be a moon_jax.Model; got {kind_of(model)}{remedy}')
+
+
+def _remedy(value):
+  """Returns "; " and how to make a network of a value of Flax, or ''."""
+  if isinstance(value, Model):
+    return '; it is a network already, so pass it as it is'
+  is_class = inspect.isclass(value)
+  kind = value if is_class else type(value)
+  if issubclass(kind, nn.Module):
+    return ('; make a module and wrap it: moon_jax.from_flax('
+            f'{kind.__name__}(...))' if is_class
+            else '; wrap it: moon_jax.from_flax(...)')
+  if issubclass(kind, nnx.Module):
+    return ('; wrap a function that makes it: moon_jax.from_nnx(lambda rngs: '
+            f'{kind.__name__}(..., rngs=rngs))')
+  return ''
 
 
 def name_of(value: Any) -> str:

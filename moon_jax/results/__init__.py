@@ -7,6 +7,8 @@ experiments/full are views of them.
 import os
 from typing import NamedTuple, TYPE_CHECKING
 
+from moon_jax.errors import UserError
+
 if TYPE_CHECKING:
   from collections.abc import Iterable
 
@@ -59,6 +61,10 @@ def results(*places: str | os.PathLike) -> Results:
   """
   from moon_jax.results import read
 
+  for place in places:
+    if not isinstance(place, str | os.PathLike):
+      raise UserError('results needs directories, one argument each; got '
+                      f'{place!r:.60}. Pass results(*places)')
   found = read.find([os.fspath(place) for place in places])
   return frames(map(read.read, found))
 

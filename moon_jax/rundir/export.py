@@ -11,6 +11,7 @@ Examples:
 
 import hashlib
 import json
+import os
 import pathlib
 from typing import Any, NamedTuple
 import warnings
@@ -51,9 +52,9 @@ class TrainedModel(NamedTuple):
   std: tuple[float, ...]
   class_names: tuple[str, ...]  # [K]
   config: dict[str, Any]  # the run's configuration, as in config.json
-
   input_shape: tuple[int, ...] = ()  # of an example of the run
   input_dtype: str = ''  # in the data set of the run; '' if it is not known
+
   def __call__(self, variables: Variables, inputs: jax.Array) -> models.Outputs:
     """Returns the outputs for a batch of inputs without augmentation.
 
@@ -66,12 +67,11 @@ class TrainedModel(NamedTuple):
       UserError: if inputs have other axes or another type than the run's, or
         pixels are out of range.
     """
-    inputs = augment.normalize(jnp.asarray(inputs), self.mean, self.std)
     self._check(inputs)
+    inputs = augment.normalize(jnp.asarray(inputs), self.mean, self.std)
     outputs, _ = self.network.apply(
         variables, inputs, jnp.ones(len(inputs)), train=False)
     return outputs
-
 
   def _check(self, inputs):
     found, one = list(jnp.shape(inputs)), list(self.input_shape)
@@ -107,6 +107,7 @@ def _kind(dtype):
   if jnp.dtype(dtype) == jnp.uint8:
     return 'uint8'
   return 'token' if jnp.issubdtype(dtype, jnp.signedinteger) else 'float'
+
 
 def to_safetensors(config: Config, dataset: Dataset, variables: Variables,
                    **more: Any) -> bytes:
@@ -149,6 +150,9 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
       custom network cannot be made: the module that --model named must be
       importable. A warning reports that its file has changed.
   """
+  if not isinstance(path, str | os.PathLike):
+    raise UserError('load needs the path of a work directory, such as '
+                    f"'runs/digits-moon-0123abcd'; got {path!r:.60}")
   path = _final_model(files.user_path(path))
   try:
     if not path.exists():

@@ -5,7 +5,7 @@ built is valid but for what a custom algorithm needs: only values that users
 pass are checked.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 import math
 from numbers import Real
 from typing import Any, SupportsIndex
@@ -271,7 +271,7 @@ def _check_lists(federation):
     value = getattr(federation, name)
     if name == 'cohorts' and value is None:
       continue
-    parts = value if isinstance(value, list | tuple) else ()
+    parts = value if isinstance(value, list | tuple | np.ndarray) else ()
     others = str if name == 'clients' else str | Mapping
     if not hasattr(value, '__len__') or isinstance(value, others) or any(
         isinstance(part, str) or not isinstance(part, Iterable)
@@ -286,7 +286,10 @@ def _check_functions(federation):
       not isinstance(rate, str) and getattr(rate, 'ndim', None) == 0),
            'learning_rate must be a number, or a function of the round; got '
            f'{rate!r}. The paper uses learning_rate=0.01')
-  for name, metric in dict(federation.metrics).items():
+  _check_is(Mapping, 'metrics', federation.metrics, 'a mapping from names to '
+            'functions of logits and labels, such as {"f1": moon_jax.'
+            'simulation.metric_functions.f1}', '{} has none')
+  for name, metric in federation.metrics.items():
     _require(callable(metric), f'metrics[{name!r}] must be a function of '
              f'logits and labels; got {metric!r}. moon_jax.simulation.'
              'metric_functions.BUILT_IN has those of --metrics')
@@ -297,7 +300,9 @@ def _check_indices(name, indices, data, part='train', clients=()):
   count = len(getattr(data, f'{part}_labels'))
   if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer) or not (
       len(indices) and 0 <= indices.min() <= indices.max() < count):
-    got = f'from {indices.min()} to {indices.max()}' if indices.size else 'none'
+    got = 'none' if not indices.size else (
+        f'from {indices.min()} to {indices.max()}'
+        if indices.dtype.kind in 'iuf' else indices.tolist()[:3])
     raise UserError(
         f'{name} must be integers from 0 to {count - 1}, the indices of the '
         f'{part} examples of {data.name}, at least one; got {indices.dtype} '
@@ -416,6 +421,11 @@ def _check_client_tests(federation):
   _check_is(ClientTests, 'client_tests', tests,
             'a moon_jax.data.client_tests.ClientTests',
             'None holds out no examples')
+  is_list = isinstance(tests.indices, Sequence) and not isinstance(
+      tests.indices, str)
+  _require(is_list, 'client_tests.indices must list the held-out examples of '
+           f'each client; got {_short(tests.indices)}. moon_jax.client_tests.'
+           'hold_out makes them')
   _require(tests.part in PARTS, f'client_tests.part must be one of '
            f'{", ".join(PARTS)}; got {tests.part!r}')
   _require(

@@ -427,17 +427,19 @@ class Simulations:
       UserError: if inputs do not fit the network, the runs cannot share a
         program, or they do not fit in memory or on disk.
     """
-    if isinstance(federations, Federation) or not len(federations):
-      got = 'one that is not in a list' if (
-          isinstance(federations, Federation)) else 'none'
+    others = [x for x in federations if not isinstance(x, Federation)] if (
+        isinstance(federations, list | tuple)) else [federations]
+    if others or not federations:
+      got = ('one that is not in a list' if isinstance(federations, Federation)
+             else f'a {type(others[0]).__name__}' if others else 'none')
       raise UserError('simulations need a list of one federation or more, got '
                       f'{got}; pass [federation, ...]')
     self._federations = list(federations)
     self._num_runs = len(self._federations)
     with self._naming():
+      platforms.check_settings()
       host.share_cores()
       devices.check()
-      platforms.check_settings()
       platforms.use_compilation_cache()
       self._specs = list(specs) or list(map(round_spec.alone, federations))
       _check_together(self._specs)

@@ -73,6 +73,8 @@ class Sweep:
 
   def __or__(self, other: 'Sweep') -> 'Sweep':
     """Returns the runs of both, in order; a run of both is one run."""
+    if not isinstance(other, Sweep):
+      return NotImplemented
     runs = {key(config): config for config in self.configs}
     for config in other.configs:
       runs.setdefault(key(config), config)

@@ -14,7 +14,9 @@ another process then resumes its runs.
 import bisect
 from collections.abc import Callable, Hashable, Iterator, Sequence
 import contextlib
+import inspect
 import math
+import os
 import sys
 from typing import Any
 
@@ -29,6 +31,7 @@ from moon_jax.sweep import values
 from moon_jax.sweep.grid import Sweep
 from moon_jax.training import prepare, run_loggers, trainer
 from moon_jax.training.prepare import Prepared
+from moon_jax.training.run import check_lists
 from moon_jax.training.signals import wait
 
 _POLL_SECONDS = 2.  # between two looks at the runs of other processes
@@ -71,7 +74,9 @@ def run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
   if not isinstance(sweep, Sweep):
     raise UserError('a sweep must be a moon_jax.Sweep, such as moon_jax.Sweep.'
                     f'grid(config, seed=range(3)); got {type(sweep).__name__}')
+  check_lists(callbacks, loggers)
   run_loggers.check_factories(loggers)
+  _check_arguments(workdir, max_runs, part)
   host.share_cores()
   units = Units(sweep, workdir)
   mine = units.planned(max_runs, part[1])[part[0]::part[1]]
@@ -94,6 +99,20 @@ def run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
       wait(_POLL_SECONDS, ' while other processes train; the same command '
            'waits for them again')
   return [units.result(index) for index in range(len(sweep.configs))]
+
+
+def _check_arguments(workdir, max_runs, part):
+  is_part = isinstance(part, tuple) and len(part) == 2 and all(
+      isinstance(number, int) for number in part) and 0 <= part[0] < part[1]
+  for name, value, is_valid, requirement in (
+      ('workdir', workdir, isinstance(workdir, str | os.PathLike), 'a path'),
+      ('max_runs', max_runs, isinstance(max_runs, int) and max_runs >= 0,
+       'an integer of 0 or more'),
+      ('part', part, is_part, 'integers (i, n) with 0 <= i < n')):
+    if not is_valid:
+      default = inspect.signature(run).parameters[name].default
+      raise UserError(f'{name} must be {requirement}; got {value!r}. The '
+                      f'default is {name}={default!r}')
 
 
 run_all = run.__wrapped__  # for commands: errors name flags, not arguments

@@ -40,15 +40,30 @@ def run(config: Config, callbacks: Sequence[Callable] = (),
   if not isinstance(config, Config):
     raise UserError('run needs a moon_jax.Config, such as moon_jax.Config('
                     f"dataset='digits'); got a {type(config).__name__}")
-  if callable(callbacks) or not all(map(callable, callbacks)):
-    raise UserError('callbacks must be a list of functions of (simulation, '
-                    f'line); got {callbacks!r}. Pass callbacks=[function]')
+  check_lists(callbacks, loggers)
   host.share_cores()
   from moon_jax.simulation import checks  # imports JAX
 
   with errors.in_python():
     valid = checks.validate(config)
   return run_validated(valid, callbacks, loggers)
+
+
+def check_lists(callbacks: Any, loggers: Any) -> None:
+  """Checks that callbacks are functions in a list, and that loggers are one.
+
+  Raises:
+    UserError: otherwise.
+  """
+  is_list = isinstance(callbacks, list | tuple)
+  if not is_list or not all(map(callable, callbacks)):
+    raise UserError('callbacks must be a list of functions of (simulation, '
+                    f'line); got {callbacks!r}. Pass callbacks=[function]')
+  if not isinstance(loggers, list | tuple):
+    raise UserError('loggers must be a list of moon_jax.loggers.Logger or of '
+                    f'functions that return one; got {loggers!r}. Pass '
+                    'loggers=[moon_jax.loggers.CSV()], or names in '
+                    "moon_jax.Config(loggers='csv')")
 
 
 def run_validated(config: Config, callbacks: Sequence[Callable] = (),
