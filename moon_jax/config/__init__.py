@@ -10,3 +10,6 @@ from moon_jax.config.flags import is_user_code as is_user_code
 from moon_jax.config.flags import LOGGERS as LOGGERS
 from moon_jax.config.flags import MODELS as MODELS
 from moon_jax.config.flags import TOPICS as TOPICS
+from moon_jax.config.suggest import arguments as _arguments
+
+_arguments(Config)

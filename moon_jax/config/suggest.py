@@ -12,10 +12,12 @@ import inspect
 import re
 from typing import Any, TypeVar
 
-from moon_jax.config import FACTS, HUGGINGFACE, is_user_code
+from moon_jax.config.flags import FACTS, HUGGINGFACE, is_user_code
 from moon_jax.errors import UserError
 
 _MIN_SIMILARITY = 0.7  # ratio of difflib
+_ENDINGS = ('csv', 'tsv', 'txt', 'json', 'npz', 'npy', 'parquet', 'zip', 'gz',
+            'py', 'pt', 'pth')  # of files, whose names are no functions
 _Made = TypeVar('_Made', bound=Callable[..., Any])
 
 
@@ -154,9 +156,17 @@ def check_names(name: str, given: object, known: Sequence[str] = (),
       given in known or is_user_code(given)
       or name == 'dataset' and given.startswith(HUGGINGFACE))
   if not is_valid:
-    raise UserError(f'--{name} must be one of {", ".join(known)}, or '
-                    f'your own as {form}; got {given!r}'
-                    f'{value(name, given, known)}')
+    raise UserError(
+        f'--{name} must be one of {", ".join(known)}, or your own as {form}; '
+        f'got {given!r}{value(name, given, known) or _colon(name, given)}')
+
+
+def _colon(name, given):
+  """Returns "; did you mean --NAME=MODULE:FUNCTION?" for MODULE.FUNCTION."""
+  module, dot, function = str(given).rpartition('.')
+  custom = f'{module}:{function}'
+  is_meant = dot and is_user_code(custom) and function not in _ENDINGS
+  return f'; did you mean --{name}={custom}?' if is_meant else ''
 
 
 def arguments(made: _Made) -> _Made:
@@ -167,13 +177,18 @@ def arguments(made: _Made) -> _Made:
   """
   function = made.__init__ if isinstance(made, type) else made  # type: ignore[misc]
   known = list(inspect.signature(made).parameters)
+  is_config = FACTS.keys() <= {*known}  # advice is on these
 
   @functools.wraps(function)
   def checked(*args, **kwargs):
     for name in kwargs:
-      if name not in known and (near := flag(name, known)):
-        raise TypeError(f'{made.__name__} has no argument {name!r}; did you '
-                        f'mean {near}?')
+      if name in known:
+        continue
+      near = flag(name, known)
+      hint = f'did you mean {near}?' if near else (
+          re.sub('--(?=[a-z])', '', advice(name)) if is_config else '')
+      if hint:
+        raise TypeError(f'{made.__name__} has no argument {name!r}; {hint}')
     return function(*args, **kwargs)
 
   if not isinstance(made, type):
