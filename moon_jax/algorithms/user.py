@@ -163,11 +163,6 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
     A function, what it must return, and what differs in its result; '' if
     nothing does. Otherwise the caller must not go on.
   """
-  def pair(result, second=object):
-    is_pair = (isinstance(result, tuple) and len(result) == 2
-               and isinstance(result[1], second))
-    return '' if is_pair else f'got {trees.shapes(result)}'
-
   variables = model.init(key, example)
   server = algorithm.init_server(variables)
   view = base.first_view(algorithm, variables, num_classes)
@@ -185,12 +180,8 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
          '' if has_rows else f'got {trees.shapes(frozen)} for one example')
   batch = batch._replace(frozen=frozen, key=key)
   loss = algorithm.loss(model.with_key(key), started, batch, view)
-  yield ('loss', 'a pair, a scalar and a LossAux(variables, metrics)',
-         pair(loss, LossAux))
-  yield ('loss', 'a scalar as its first result (see losses.masked_mean)',
-         trees.difference(loss[0], jnp.float32(0)))
-  yield ('loss', 'variables in its LossAux like those that it receives',
-         trees.difference(loss[1].variables, started))
+  for words, problem in _results_of_loss(loss, started):
+    yield 'loss', words, problem
   params = started['params']
   yield ('transform_grads', 'a tree like its gradient', trees.difference(
       algorithm.transform_grads(params, view), params))
@@ -202,7 +193,7 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
           base.call(function, started, view, **given), variables))
   finished = base.call(algorithm.finish, started, view, **given)
   yield ('finish', 'a pair, the new client state and a Message',
-         pair(finished, Message))
+         _no_pair(finished, Message))
   client, message = finished
   yield ('finish', 'a client state like the one of init_client',
          trees.difference(client, view.client))
@@ -213,7 +204,7 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
                  and isinstance(following[2], dict))
   yield ('aggregate', 'a pair, the next variables and the next server state, '
          'or these and a dict of metrics',
-         '' if has_metrics else pair(following))
+         '' if has_metrics else _no_pair(following))
   difference = trees.difference(following[0], variables)
   if difference and algorithm.aggregate.__module__ == fedavg.__name__:
     yield ('finish', 'a Message whose mean is like the global model, since '
@@ -224,6 +215,30 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
          difference)
   yield ('aggregate', 'a server state like the one of init_server as its '
          'second result', trees.difference(following[1], server))
+
+
+def _results_of_loss(loss, started):
+  """Yields what the loss must return, and what differs; see `_results`."""
+  yield ('a pair, a scalar and a LossAux(variables, metrics)',
+         _no_pair(loss, LossAux))
+  value, (variables, metrics) = loss
+  yield ('a scalar as its first result (see losses.masked_mean)',
+         trees.difference(value, jnp.float32(0)))
+  yield ('variables in its LossAux like those that it receives',
+         trees.difference(variables, started))
+  others = metrics if not isinstance(metrics, Mapping) else {
+      name: x for name, x in metrics.items() if jnp.shape(x)}
+  is_valid = isinstance(others, Mapping) and not others
+  yield ('scalars as the metrics of its LossAux, whose means over local steps '
+         'are recorded, each by a name of its own',
+         '' if is_valid else f'got {trees.shapes(others)}')
+
+
+def _no_pair(result, second=object):
+  """Returns what is not a pair whose second element has a type, or ''."""
+  is_pair = (isinstance(result, tuple) and len(result) == 2
+             and isinstance(result[1], second))
+  return '' if is_pair else f'got {trees.shapes(result)}'
 
 
 def _check_arguments(name, function, expected, place, optional):
