@@ -185,11 +185,14 @@ def check_labels(task: Task, name: str, labels: Any, num_examples: int,
       raise UserError(f'{name} of the task {task.name} must {requirement}; got '
                       f'{got}. {remedy}')
 
-  shape = getattr(labels, 'shape', ())
-  got = f'{getattr(labels, "dtype", type(labels).__name__)} {list(shape)}'
+  require(isinstance(labels, np.ndarray | jax.Array), 'be an array of NumPy',
+          f'a {type(labels).__name__}', 'Pass numpy.asarray(labels)')
+  shape = labels.shape
+  got = f'{labels.dtype} {list(shape)}'
   require(shape[:1] == (num_examples,), 'be an array with one row for each of '
           f'the {num_examples} examples', got, 'Give as many of both')
   kind, width = labels.dtype.kind, (num_examples, num_outputs)
+  require(kind in 'biuf', 'be numbers', got, 'Convert them')
   if task.name == 'tokens':
     length = num_positions or 'T'
     require(kind in 'iu' and len(shape) == 2 and (
@@ -202,16 +205,23 @@ def check_labels(task: Task, name: str, labels: Any, num_examples: int,
             f'be tokens from 0 to {num_outputs - 1}, or -1 where none counts',
             f'{low} to {high}', 'Give as many class_names as there are tokens')
   elif task.name == 'multilabel':
-    require(kind in 'iufb' and shape == width and np.isin(labels, (0, 1)).all(),
-            f'be 0 or 1, [N, {num_outputs}], one for each of class_names',
-            got if shape != width else 'other numbers',
-            "task='classification' takes classes [N], labels.argmax(1)")
+    requirement = f'be 0 or 1, [N, {num_outputs}], one for each of class_names'
+    require(shape == width, requirement, got, "task='classification' takes "
+            'classes, integers [N]')
+    is_other = ~np.isin(labels, (0, 1))
+    if is_other.any():
+      first = np.asarray(labels)[is_other].tolist()[0]
+      require(False, requirement, f'{is_other.sum():,} others, such as {first}',
+              'If they mean no, give labels > 0; if unknown, remove these '
+              'examples')
   elif task.name == 'regression':
     is_flat = num_outputs == 1 and len(shape) == 1
     require(kind == 'f' and (is_flat or shape == width),
             f'be floating point [N, {num_outputs}]' + (
                 ' or [N]' * (num_outputs == 1)) + ', one for each of '
-            'class_names', got, "Pass labels.astype('float32'), and a name for "
+            'class_names', got, "Pass labels.astype('float64'), and a name for "
             'each target')
-    require(np.isfinite(labels).all(), 'be finite', 'NaN or infinity',
+    is_bad = ~np.isfinite(labels).reshape(num_examples, -1).all(1)
+    require(not is_bad.any(), 'be finite', 'NaN or infinity in '
+            f'{is_bad.sum():,} examples, the first at index {is_bad.argmax()}',
             'Remove these examples')

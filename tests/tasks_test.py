@@ -134,7 +134,7 @@ NUMBERS = np.zeros(30, np.float32)
 
 
 @pytest.mark.parametrize('task, labels, words', [
-    ('classification', NUMBERS, "must be classes.*or task='regression'"),
+    ('classification', NUMBERS, "must be classes.*task='regression'"),
     ('tokens', np.zeros(30, np.int32), r'integers \[N, 5\], .* int32 \[30\]'),
     ('tokens', np.full((30, LENGTH), 9), '0 to 6, or -1 .* got 9 to 9'),
     ('multilabel', np.full((30, 7), 2), '0 or 1'),

@@ -5,7 +5,7 @@ built is valid but for what a custom algorithm needs: only values that users
 pass are checked.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import math
 from numbers import Real
 from typing import Any, SupportsIndex
@@ -29,8 +29,10 @@ from moon_jax.models import Model
 from moon_jax.models import user as user_model
 from moon_jax.simulation import metric_functions
 
-_SAMPLED = 100  # examples whose values are looked at
-_MAX_NORMALIZED = 100  # larger values look like pixels of 0 to 255
+_SAMPLED = 10**6  # numbers that are looked at, of examples throughout the data
+# Larger values, and root mean squares of a feature, are not normalized.
+_MAX_NORMALIZED, _MAX_SIZE = 100, 10
+_MIN_SIZE = 1e-3  # of these limits
 
 # Hyperparameters of the algorithms of the package: name -> requirement, whether
 # a value meets it, and a usual value.
@@ -128,6 +130,11 @@ def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
       _require(0 <= least and most < data.num_classes,
                f'{name}: {part}_labels must be 0 to {data.num_classes - 1}, '
                f'one for each of its class_names; got {least} to {most}')
+      if least == most and len(labels) > 1:
+        warnings.warn(
+            f'{name}: all {len(labels):,} {part}_labels are class {least} '
+            f'({data.class_names[least]}), so that accuracies mean little: a '
+            'model that always predicts it is right', stacklevel=2)
 
 
 def _check_is(kind, name, value, what, remedy):
@@ -146,11 +153,18 @@ def _check_arrays(data):
             'Dataset(name, train_inputs, train_labels, test_inputs, '
             'test_labels, class_names) makes one')
   for part in 'train', 'test':
+    for field in 'inputs', 'labels':
+      _check_array(f'{data.name}: {part}_{field}',
+                   getattr(data, f'{part}_{field}'))
+  both = data.train_labels, data.test_labels
+  for part, labels in zip(('train', 'test'), both):
     inputs = getattr(data, f'{part}_inputs')
     _check_inputs(f'{data.name}: {part}_inputs', inputs, data.num_tokens)
+    name = f'{data.name}: {part}_labels'
     if tasks.get(data.task).name == 'classification':
-      _check_label_array(f'{data.name}: {part}_labels', f'{part}_inputs',
-                         getattr(data, f'{part}_labels'), len(inputs))
+      _check_label_array(name, f'{part}_inputs', labels, len(inputs), both)
+    elif labels.dtype.kind == 'f':
+      arrays.check_precision(_require, name, labels)
   kinds = [f'{x.dtype} {list(x.shape[1:])}'
            for x in (data.train_inputs, data.test_inputs)]
   _require(kinds[0] == kinds[1], f'{data.name}: examples of train_inputs and '
@@ -163,21 +177,37 @@ def _check_arrays(data):
   arrays.augmentation(of_data, data._asdict(), data.train_inputs)
 
 
+def _check_array(name, value):
+  """Checks that a value is an array of a type that devices have.
+
+  Subclasses of arrays may mean something else by the same operation.
+  """
+  _require(not isinstance(value, np.ma.MaskedArray), f'{name} is a masked '
+           'array. Replace or remove the masked values')
+  _require(type(value) in (np.ndarray, np.memmap)
+           or isinstance(value, jax.Array),
+           f'{name} must be a numpy array; got a {type(value).__name__}. Pass '
+           'numpy.asarray(...)')
+  dtype = value.dtype
+  _require(dtype.isnative and (dtype.kind not in 'fiu' or dtype.itemsize <= 8),
+           f'{name} must have a type of devices, such as '
+           f'{"float64" if dtype.kind == "f" else "int64"}; got {dtype}. '
+           'astype(...) converts it')
+
+
 def _check_inputs(name, inputs, num_tokens):
-  _require(hasattr(inputs, 'dtype'), f'{name} must be a numpy array; got a '
-           f'{type(inputs).__name__}. Pass numpy.asarray(...)')
   shape, kind = list(inputs.shape), inputs.dtype.kind
   _require(kind in 'fi' or inputs.dtype.name in ('uint8', 'bfloat16'),
            f'{name} must be uint8 images [N, H, W, C], float32 features [N, F] '
            f'or integer tokens [N, T]; got {inputs.dtype} {shape}. Convert '
-           'them')
+           "them, numbers with astype('float32')")
   _require(shape and shape[0],
            f'{name} must hold one example or more; got shape {shape}')
   if inputs.dtype == np.uint8:
     _require(len(shape) == 4, f'{name} is uint8, so it must be images '
              f'[N, H, W, C]; got {shape}. Add a last axis of length 1 to gray '
-             'images; give features as float32')
-    _require(shape[1] not in (1, 3) or shape[3] in (1, 3, 4),
+             'images; give features as float32, tokens as int32')
+    _require(not arrays.has_channels_first(shape),
              f'{name} must be images [N, H, W, C]; got {shape}, which looks '
              'like channels first. Pass images.transpose(0, 2, 3, 1)')
   if kind == 'i':
@@ -191,21 +221,13 @@ def _check_inputs(name, inputs, num_tokens):
     _require(not is_bad.any(), f'{name} must be finite; got NaN or infinity in '
              f'{is_bad.sum()} examples, the first at index {is_bad.argmax()}. '
              'Replace or remove them')
+    arrays.check_precision(_require, name, inputs)
 
 
-def _check_label_array(name, of, labels, count):
-  _require(hasattr(labels, 'dtype'), f'{name} must be a numpy array of '
-           f'integers; got a {type(labels).__name__}. Pass '
-           'numpy.asarray(labels)')
+def _check_label_array(name, of, labels, count, both):
   got = f'got {labels.dtype} {list(labels.shape)}'
-  _require(labels.ndim != 2, f'{name} must be classes, integers [N], not '
-           f"one-hot rows; {got}. Pass labels.argmax(1), or task='multilabel', "
-           "'tokens' or 'regression'")
-  _require(labels.dtype.kind in 'iu', f'{name} must be classes, integers [N]; '
-           f'{got}. ' + (
-               'numpy.unique(labels, return_inverse=True) numbers them'
-               if labels.dtype.kind in 'USO' else
-               "Pass labels.astype('int32'), or task='regression'"))
+  _require(labels.ndim == 1 and labels.dtype.kind in 'iu', f'{name} must be '
+           f'classes, integers [N]; {got}. {arrays.class_remedy(labels, both)}')
   _require(labels.shape == (count,), f'{name} must have one class for each of '
            f'the {count} examples of {of}; {got}. Give as many of both')
 
@@ -490,7 +512,6 @@ def check_traced(federation: Any, model: Model, example: jax.Array) -> None:
   config, labels = federation.config, federation.data.train_labels[:1]
   has_user_model = (config is None or config.has_user_model()
                     or model.task.name not in tasks.TASKS)
-  _warn_of_pixels(federation.data)
   if has_user_model:
     user_model.check(f'--model={config.model}' if config else 'model', model,
                      example, federation.data.num_classes, labels)
@@ -502,18 +523,44 @@ def check_traced(federation: Any, model: Model, example: jax.Array) -> None:
         federation.data.num_counted)
 
 
-def _warn_of_pixels(data):
-  if data.train_inputs.ndim != 4 or data.train_inputs.dtype.kind != 'f':
-    return
-  inputs = np.asarray(data.train_inputs[:_SAMPLED], np.float32)
-  largest = np.abs((inputs - np.float32(data.mean)) / np.float32(data.std)
-                   ).max()
-  if largest > _MAX_NORMALIZED:
+def unscaled(data: Dataset) -> Iterator[str]:
+  """Yields which inputs or targets of floating point are not normalized."""
+  axes = tuple(range(data.train_inputs.ndim - 1))
+  axes = 0 if len(axes) == 1 else axes
+  parts = [('inputs', data.train_inputs, data.mean, data.std,
+            f'mean=x.mean({axes}), std=x.std({axes}) (1 for constant features)'
+            ', or images as uint8, which are normalized by default')]
+  if data.task_name != 'classification':
+    parts.append(('labels', data.train_labels, (0.,), (1.,), '(y - mean) / std '
+                  'as labels, of both the training and the test examples'))
+  for field, values, mean, std, remedy in parts:
+    if values.dtype.kind != 'f':
+      continue
+    count = min(len(values), max(1, _SAMPLED * len(values) // values.size))
+    index = np.linspace(0, len(values) - 1, count).astype(int)
+    given = mapped.rows(values, index).astype(np.float64)
+    given = given.reshape(-1, given.shape[-1] if given.ndim > 1 else 1)
+    scaled = (given - np.float64(mean)) / np.float64(std)
+    size_F = np.maximum(np.sqrt(np.mean(scaled**2, 0)) / _MAX_SIZE,
+                        np.abs(scaled).max(0) / _MAX_NORMALIZED)
+    at = size_F.argmax()
+    if size_F[at] > 1 or 0 < size_F[at] < _MIN_SIZE:
+      yield (f'train_{field} are not normalized: feature {at} has mean '
+             f'{given[:, at].mean():.4g} and standard deviation '
+             f'{given[:, at].std():.3g}. Give {remedy} '
+             '(docs/user_data.md#normalization)')
+
+
+def warn_of_data(data: Dataset) -> None:
+  """Warns of values and shapes with which a network may learn nothing."""
+  for finding in unscaled(data):
+    warnings.warn(f'{data.name}: {finding}', stacklevel=2)
+  shape = data.train_inputs.shape
+  if data.train_inputs.dtype.kind == 'f' and arrays.has_channels_first(shape):
     warnings.warn(
-        f'{data.name}: inputs of floating point are normalized only by a given '
-        f'mean and std, and reach {largest:.0f}; give mean and std, or images '
-        'as uint8, which are normalized by default (docs/user_data.md)',
-        stacklevel=2)
+        f'{data.name}: train_inputs are {list(shape)}, which looks like '
+        'channels first; networks take [N, H, W, C]: '
+        'inputs.transpose(0, 2, 3, 1)', stacklevel=2)
 
 
 def _warn_of_padding(federation, example):

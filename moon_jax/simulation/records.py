@@ -15,7 +15,7 @@ from moon_jax.engine.round import RoundMetrics
 from moon_jax.engine.schedule import Table
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.models.base import Variables
-from moon_jax.simulation import metric_functions
+from moon_jax.simulation import federation_checks, metric_functions
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.metric_functions import plain
 
@@ -320,8 +320,10 @@ def remedy(federation: Federation, is_client: bool = False) -> str:
             f'choose another --aggregation than {config.aggregation}')
     method += f'--attack={config.attack} --attackers={config.attackers:g} '
     attack = (f'Hostile clients may be the reason: {rule} (docs/robust.md). '
-              'If the run diverges without --attack, too, l')
+              'If the run diverges without --attack, too, ')
   rate = config.learning_rate if config else federation.hparams()[
       'learning_rate']
-  return (f'({method}--learning_rate={rate:g}). '
-          f'{attack or "L"}ower --learning_rate{noise}{user}{skip}')
+  scale = '; '.join(federation_checks.unscaled(federation.data))
+  advice = f'{scale}, or lower' if scale else 'lower' if attack else 'Lower'
+  return (f'({method}--learning_rate={rate:g}). {attack}{advice} '
+          f'--learning_rate{noise}{user}{skip}')

@@ -168,6 +168,7 @@ def _traced(federation):
 
   variables, *trees, message, frozen = jax.eval_shape(
       trace, jax.random.key(0))
+  federation_checks.warn_of_data(data)  # unless they do not fit the network
   return (example, variables, *map(bytes_of, trees), bytes_of(message),
           bytes_of(frozen))
 

@@ -9,7 +9,8 @@
 Required arrays:
 
     x_train, x_test   images: uint8 [N, H, W, C] or [N, H, W]
-                      features: floating point [N, ..., F]
+                      features: floating point [N, ..., F], or a data frame
+                      of numbers
                       tokens: other integers [N, T], from 0
     y_train, y_test   classes: integers [N], from 0
 
@@ -29,8 +30,11 @@ so x_train.npy may be larger than the memory: each round reads the examples of
 its clients. Pickled objects are refused, so a file cannot run code.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+import numbers
+import re
 from typing import Any
+import warnings
 import zipfile
 
 import numpy as np
@@ -47,6 +51,12 @@ OPTIONAL = ('client_train', 'client_test', 'mean', 'std', 'class_names',
 
 _MAX_TOKENS = 10**6
 _HUGE = 1e30  # larger values can overflow in float32 arithmetic
+# float32 may round a value by this part of the standard deviation. Features
+# whose deviation is a smaller part of the largest value are constant.
+_SPREAD, _EQUAL = 1e-3, 1e-12
+_CHUNK = 10_000  # rows
+NUMBERING = ('number the classes of both from 0: numpy.searchsorted(names, '
+              'labels) with names = numpy.unique([*y_train, *y_test])')
 
 
 def load_npz(data_dir: str) -> Dataset:
@@ -126,8 +136,15 @@ def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:
   unknown = [str(key) for key in arrays if key not in REQUIRED + OPTIONAL]
   check(not unknown, f'names must be among {", ".join(REQUIRED + OPTIONAL)}; '
         f'got {", ".join(unknown)}. Rename or remove them')
-  x_train, x_test = (_inputs(check, key, arrays[key])
-                     for key in ('x_train', 'x_test'))
+  given = [_array(check, key, _columns(check, key, arrays[key]))
+           for key in ('x_train', 'x_test')]
+  _check_same_columns(check, arrays)
+  offset_F = offset(given[0])
+  x_train, x_test = (_inputs(check, key, x, offset_F)
+                     for key, x in zip(('x_train', 'x_test'), given))
+  if offset_F is not None:
+    warnings.warn(f'{source}: {_rounded(given[0])}, so their means are '
+                  'subtracted in float64, from x_test too', stacklevel=2)
   is_tokens = x_train.dtype.kind in 'iu' and x_train.dtype != np.uint8
   num_tokens = 0
   if is_tokens:
@@ -146,39 +163,155 @@ def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:
         f'{list(x_test.shape[1:])}. Convert x_test as x_train')
   task = arrays.get('task', 'classification')
   task = task if isinstance(task, tuple) else str(task)
+  labels = [_array(check, key, arrays[key]) for key in ('y_train', 'y_test')]
   read = _classes if task == 'classification' else _labels
   y_train, y_test = (
-      read(check, f'y_{part}', arrays[f'y_{part}'], len(x))
-      for part, x in (('train', x_train), ('test', x_test)))
+      read(check, f'y_{part}', y, len(x), labels)
+      for part, x, y in zip(('train', 'test'), (x_train, x_test), labels))
   return Dataset(
       name, x_train, y_train, x_test, y_test,
       _class_names(check, arrays, y_train, y_test)
       if task == 'classification' else
       _output_names(arrays, task, num_tokens, y_train),
-      *mean_and_std(check, arrays, x_train),
+      *mean_and_std(check, arrays, x_train, offset_F),
       augmentation(check, arrays, x_train), num_tokens,
       *_clients(check, arrays, len(y_train), len(y_test)), task=task)
 
 
+def _columns(check, key, value):
+  """Returns the values of a data frame, float64 [N, F]; others as they are.
+
+  Columns without a name are the row numbers that a file was written with.
+  """
+  if not (hasattr(value, 'columns') and hasattr(value, 'to_numpy')):
+    return value
+  unnamed = [name for name in value.columns if is_unnamed(name)]
+  if unnamed:
+    warnings.warn(f'{key}: the column {unnamed[0]!r} has no name, as row '
+                  'numbers have, and is left out', stacklevel=4)
+  columns = {name: _array(check, f'the column {name!r} of {key}', value[name])
+             for name in value.columns if name not in unnamed}
+  others = [name for name, x in columns.items() if x.dtype.kind not in 'biuf']
+  check(not others, f'{key} must have columns of numbers; got {others[:5]}. '
+        'Encode them, for example with pandas.get_dummies of the training and '
+        'the test rows together, or drop them')
+  check(columns, f'{key} has no column of numbers')
+  return np.stack([x.astype(np.float64) for x in columns.values()], 1)
+
+
+def is_unnamed(column: Any) -> bool:
+  """Returns whether a file has a column without a name, such as an index."""
+  return re.fullmatch(r'\s*|Unnamed: \d+|__index_level_\d+__',
+                      str(column)) is not None
+
+
+def _check_same_columns(check, arrays):
+  names = [[name for name in getattr(arrays[key], 'columns', ())
+            if not is_unnamed(name)] for key in ('x_train', 'x_test')]
+  check(not all(names) or names[0] == names[1], 'x_train and x_test must have '
+        f'the same columns in the same order; got {names[0][:5]} and '
+        f'{names[1][:5]}. x_test[x_train.columns] orders them')
+
+
 def _array(check, key, value):
-  """Returns `value` as an array; objects that are all strings as strings."""
+  """Returns `value` as an array of numbers or strings, of native byte order.
+
+  Arrays of other objects, which are only refused, stay as they are.
+  """
   check(not isinstance(value, np.ma.MaskedArray), f'{key} is a masked array; '
         'replace or remove the masked values')
+  check(not hasattr(value, 'toarray'), f'{key} is a sparse array; give '
+        f'{key}.toarray()')
   try:
     array = np.asarray(value)
   except Exception as error:  # a ragged list, or an error of an array-like
     check(False, f'{key} cannot be converted to an array '
           f'({str(error).partition(".")[0]}); give rows of equal length')
-  if array.dtype == object and array.size and all(
-      isinstance(x, str) for x in array.flat):
-    array = array.astype(str)
-  return array
+  if array.dtype == object and array.size:
+    missing = np.flatnonzero([_is_missing(x) for x in array.flat])
+    check(not len(missing), f'{key} has {len(missing):,} missing values, the '
+          f'first at index {missing[:1].tolist()}. Fill them, or remove these '
+          'examples')
+    array = _of_objects(array)
+  elif array.dtype.kind == 'T':  # strings of any length
+    array = np.array(array.tolist())
+  # A map in another byte order would be loaded; it is refused.
+  return array if array.dtype.isnative or mapped.is_mapped(array) else (
+      array.astype(array.dtype.newbyteorder('=')))
 
 
-def _inputs(check, key, value):
+def _is_missing(value):
+  return value is None or type(value).__name__ in ('NAType', 'NaTType') or (
+      isinstance(value, float) and value != value)
+
+
+def _of_objects(array):
+  """Returns objects that are all strings, numbers or rows as an array."""
+  values = array.ravel().tolist()
+  if all(isinstance(x, str) for x in values):
+    return array.astype(str)
+  if all(isinstance(x, bytes) for x in values):
+    return array.astype(bytes)
+  try:
+    if all(isinstance(x, numbers.Number) for x in values):
+      found = np.array(values)
+      found = found.astype(np.float64) if found.dtype == object else found
+    else:  # a series of arrays; strings among them would become numbers
+      rows = [np.asarray(x) for x in values]
+      found = np.stack(rows) if all(
+          x.ndim and x.dtype.kind in 'biuf' for x in rows) else array
+  except (TypeError, ValueError):  # rows of unequal lengths
+    return array
+  return array if found.dtype == object else found.reshape(
+      *array.shape, *found.shape[1:])
+
+
+def needs_offset(x: np.ndarray) -> np.ndarray:
+  """Returns which features float32 rounds too much for their spread, bool [F].
+
+  Their mean must be subtracted before. One number per example is a feature.
+  """
+  is_wide = x.dtype.kind in 'iuf' and x.dtype.itemsize > 4
+  if not is_wide or mapped.is_mapped(x) or not x.size:
+    return np.zeros(x.shape[-1:] if x.ndim > 1 else 1, bool)
+  rows = x.reshape(-1, x.shape[-1] if x.ndim > 1 else 1)
+  with np.errstate(all='ignore'):  # NaN and infinity are reported elsewhere
+    most = np.maximum(rows.max(0), -rows.min(0))
+    std = _std(rows)
+    return (std > most * _EQUAL) & (std * _SPREAD < most * 2.**-24)
+
+
+def _std(rows):
+  """Returns the standard deviation of columns without a copy of them."""
+  mean, total = rows.mean(0, np.float64), 0.
+  for start in range(0, len(rows), _CHUNK):
+    total += ((rows[start:start + _CHUNK] - mean)**2).sum(0)
+  return np.sqrt(total / len(rows))
+
+
+def offset(x: np.ndarray) -> np.ndarray | None:
+  """Returns what to subtract from features before float32 rounds them.
+
+  These are the means of the features that need it and 0 for others, float64
+  [F]; None if none of them does.
+  """
+  if x.dtype.kind != 'f' or x.ndim < 2 or not (needs := needs_offset(x)).any():
+    return None
+  return np.where(needs, x.mean(tuple(range(x.ndim - 1)), np.float64), 0)
+
+
+def _rounded(x):
+  """Describes the features that float32 rounds, for messages."""
+  found = np.flatnonzero(needs_offset(x))
+  first = x.reshape(-1, x.shape[-1] if x.ndim > 1 else 1)[:, found[0]]
+  return (f'float32 rounds {len(found)} feature{"s" * (len(found) > 1)}, the '
+          f'first at index {found[0]} with mean {first.mean():.10g} and '
+          f'standard deviation {first.std():.3g}')
+
+
+def _inputs(check, key, x, offset_F):
   """Returns images as uint8 [N, H, W, C], features as float32, or tokens."""
-  x = _array(check, key, value)
-  check(x.ndim, f'{key} must be an array; got a {type(value).__name__}')
+  check(x.ndim, f'{key} must be an array; got a {x.dtype.type.__name__}')
   check(x.size, f'{key} is empty, of shape {list(x.shape)}')
   if mapped.is_mapped(x):
     check(key != 'x_train' or x.flags.c_contiguous,
@@ -187,14 +320,17 @@ def _inputs(check, key, value):
     x = x if key == 'x_train' else np.array(x)
   if x.dtype == np.uint8:
     check(x.ndim in (3, 4), f'{key} is uint8, so it must be images [N, H, W, C]'
-          f' or [N, H, W]; got {list(x.shape)}. Give features as float32')
-    check(x.ndim == 3 or x.shape[1] not in (1, 3) or x.shape[3] in (1, 3, 4),
+          f' or [N, H, W]; got {list(x.shape)}. Give features as float32, '
+          'tokens as int32')
+    check(not has_channels_first(x.shape),
           f'{key} is {list(x.shape)}, which looks like channels first; give '
-          '[N, H, W, C]')
+          '[N, H, W, C]: x.transpose(0, 2, 3, 1)')
     return x[..., None] if x.ndim == 3 else x
   if x.dtype.kind == 'f':
     check(x.ndim > 1, f'{key} must be [N, F] or more axes; got '
           f'{list(x.shape)}. Give one feature as [N, 1]')
+    if offset_F is not None and x.shape[-1:] == offset_F.shape:
+      x = x - offset_F
     x = _converted(check, key, x, np.float32)
     is_bad = np.concatenate([~np.isfinite(part).reshape(len(part), -1).all(1)
                              for part in mapped.chunks(x)])
@@ -203,13 +339,21 @@ def _inputs(check, key, value):
           f'{is_bad.argmax()}. Replace or remove them')
     return x
   check(x.dtype.kind in 'iu', f'{key} must be uint8 images, floating-point '
-        f'features or integer tokens; got {x.dtype}')
+        f'features or integer tokens; got {x.dtype}. Give features as float32')
   check(x.ndim == 2, f'{key} is {x.dtype}, so it must be tokens [N, T]; got '
         f'{list(x.shape)}. Give images as uint8, features as float32')
   low, high = mapped.bounds(x)
   check(low >= 0 and high < _MAX_TOKENS, f'{key} has tokens {low} to {high}; '
-        f'number the tokens from 0 to {_MAX_TOKENS - 1:,} at most')
+        f'number the tokens from 0 to {_MAX_TOKENS - 1:,} at most, or give '
+        'features as float32')
   return x
+
+
+def has_channels_first(shape: Sequence[int]) -> bool:
+  """Returns whether inputs of four axes look like [N, C, H, W]."""
+  return len(shape) == 4 and (
+      shape[1] in (1, 3) and shape[3] not in (1, 3, 4)
+      or shape[1] <= 4 < min(shape[2:]))
 
 
 def _converted(check, key, x, dtype):
@@ -223,30 +367,72 @@ def _converted(check, key, x, dtype):
   return x
 
 
-def _classes(check, key, value, count):
-  y = _array(check, key, value)
-  remedy = ('argmax(1) turns one-hot rows into classes' if y.ndim == 2
-            else 'numpy.unique(labels, return_inverse=True) numbers them'
-            if y.dtype.kind in 'USO' else
-            'give one per example; astype(int) converts floats')
-  check(y.dtype.kind in 'iu' and y.shape == (count,),
+def _classes(check, key, y, count, both):
+  check(y.dtype.kind in 'iub' and y.shape == (count,),
         f'{key} must be {count} integers, one for each example of '
-        f'x_{key[2:]}; got {y.dtype} {list(y.shape)}; {remedy}')
+        f'x_{key[2:]}; got {y.dtype} {list(y.shape)}; '
+        + class_remedy(y, both))
   check(y.min() >= 0 and y.max() < 2**31 - 1, f'{key} has classes {y.min()} '
-        f'to {y.max()}; number the classes from 0')
+        f'to {y.max()}; {NUMBERING}. Remove examples without a class')
   return y.astype(np.int32)
 
 
-def _labels(check, key, value, count):
+def class_remedy(y: np.ndarray, both: Sequence[np.ndarray]) -> str:
+  """Returns what makes labels that are no classes, integers [N], fit.
+
+  Args:
+    y: the labels, an array of any type and shape.
+    both: the training and the test labels.
+  """
+  if y.ndim > 1 and y.size == len(y):
+    return 'labels.ravel() has this shape'
+  if y.dtype.kind in 'USO':
+    return NUMBERING
+  if y.dtype.kind not in 'biuf':
+    return 'give numbers'
+  if y.dtype.kind == 'f' and not np.isfinite(y).all():
+    return 'remove examples with NaN or infinity'
+  is_whole = bool((y == np.floor(y)).all())
+  if y.ndim != 2:
+    return ('give one per example' if y.dtype.kind in 'iu' or y.ndim != 1 else
+            "labels.astype(int) makes classes, task='regression' keeps numbers"
+            if is_whole else
+            "task='regression' takes numbers that are no classes")
+  if np.isin(y, (0, 1)).all():
+    if not (y.sum(1) == 1).all():
+      return "task='multilabel' takes rows of several labels"
+    if len({x.shape[1] for x in both if x.ndim == 2}) > 1:
+      return ('give both a column for each class of the two; got '
+              f'{" and ".join(str(list(x.shape)) for x in both)}')
+    return 'labels.argmax(1) turns one-hot rows into classes'
+  if is_whole and y.min() == -1 and y.max() <= 1:
+    return ("task='multilabel' takes 0 and 1: labels > 0 if -1 means no; "
+            'remove the examples if it means unknown')
+  if not is_whole and y.min() >= 0 and np.allclose(y.sum(1), 1, atol=1e-3):
+    return 'labels.argmax(1) takes the most probable class'
+  return ("task='regression' takes rows of numbers" + (
+      ", task='tokens' a token for each position" * is_whole))
+
+
+def _labels(check, key, y, count, both):
   """Returns labels of another task, which the federation checks."""
-  y = _array(check, key, value)
+  del both
   check(y.dtype.kind in 'iufb' and y.shape[:1] == (count,), f'{key} must be '
         f'{count} rows of numbers, one for each example of x_{key[2:]}; got '
         f'{y.dtype} {list(y.shape)}. Give as many of both')
   if y.dtype.kind in 'iu':
     check(-2**31 <= y.min() and y.max() < 2**31, f'{key} must be below 2^31 in '
           f'magnitude; got {y.min()} to {y.max()}. Number them from 0')
+  if y.dtype.kind == 'f':
+    check_precision(check, key, y)
   return y.astype(np.float32 if y.dtype.kind == 'f' else np.int32)
+
+
+def check_precision(check, key, y):
+  """Checks that float32 does not round targets too much for their spread."""
+  if needs_offset(y).any():
+    check(False, f'{key}: {_rounded(y)}. Give ({key} - mean) / std, with the '
+          'mean and std of the training examples for both')
 
 
 def _output_names(arrays, task, num_tokens, y_train):
@@ -264,10 +450,10 @@ def _class_names(check, arrays, y_train, y_test):
           f' got {names.dtype} {list(names.shape)}')
   else:
     check(y_train.min() == 0, f'y_train has classes {y_train.min()} to '
-          f'{y_train.max()}; number the classes from 0, or give class_names')
+          f'{y_train.max()}; {NUMBERING}. Or give class_names')
     names = range(int(y_train.max()) + 1)
     check(len(names) <= len(y_train), f'y_train has class {y_train.max()} but '
-          f'only {len(y_train)} examples; number the classes from 0')
+          f'only {len(y_train)} examples; {NUMBERING}')
   for key, y in (('y_train', y_train), ('y_test', y_test)):
     check(y.max() < len(names), f'{key} must be below the number of '
           f'classes, {len(names)}; got {y.max()}. Fix it or give class_names')
@@ -289,7 +475,8 @@ def _clients(check, arrays, num_train, num_test):
     ids = _array(check, key, arrays[key])
     check(ids.shape == (count,) and ids.dtype.kind in 'iuUS',
           f'{key} must be {count} integers or strings, one for each '
-          f'example of x_{key[7:]}; got {ids.dtype} {list(ids.shape)}')
+          f'example of x_{key[7:]}; got {ids.dtype} {list(ids.shape)}. '
+          'astype(int) converts whole numbers')
     return ids
 
   ids, train = np.unique(read('client_train', num_train), return_inverse=True)
@@ -311,8 +498,11 @@ def _clients(check, arrays, num_train, num_test):
   return train, at.astype(np.int32), names
 
 
-def mean_and_std(check, arrays, x_train):
-  """Returns the given values or the defaults of the module docstring."""
+def mean_and_std(check, arrays, x_train, offset_F=None):
+  """Returns the given values or the defaults of the module docstring.
+
+  `offset_F` has been subtracted from the inputs.
+  """
   needs_default = x_train.dtype == np.uint8 and not {'mean', 'std'} <= {*arrays}
   defaults = mapped.mean_and_std(x_train) if needs_default else (0., 1.)
   values = []
@@ -328,7 +518,10 @@ def mean_and_std(check, arrays, x_train):
           or ((value >= 0) & (value <= 1)).all(), 'mean must be that of images '
           f'scaled to 0..1; got {value}. Divide mean and std by 255')
     check(key == 'mean' or (value > 1 / _HUGE).all(),
-          f'std must be above {1 / _HUGE:g}; got {value}')
+          f'std must be above {1 / _HUGE:g}; got {value}. Give 1 for constant '
+          'features')
+    if key == 'mean' and key in arrays and offset_F is not None:
+      value = value - offset_F
     values.append(tuple(map(float, np.atleast_1d(value))))
   return values
 
