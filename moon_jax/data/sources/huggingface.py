@@ -3,10 +3,12 @@
 docs/huggingface.md describes the places, the options and what columns become.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import os
 import pathlib
-from typing import Any
+import re
+from typing import Any, NamedTuple
+import warnings
 
 import numpy as np
 
@@ -20,11 +22,13 @@ from moon_jax.errors import first_line, UserError
 # Options of `from_huggingface`, with their types.
 _OPTIONS = dict.fromkeys(('input', 'label', 'client', 'train', 'test'), str) | {
     'test_fraction': float, 'size': int, 'length': int}
+_KINDS = ('images', 'text', 'arrays', 'numbers')  # of inputs, in this order
 _HUB = {'config': str, 'revision': str}
 _TEST_SPLITS = ('test', 'validation', 'valid', 'dev')
 _FILES = {'.parquet': 'parquet', '.csv': 'csv', '.json': 'json',
           '.jsonl': 'json'}
 _SEED, _LENGTH = 0, 80  # of the split of test_fraction; of texts, characters
+_MANY_ROWS = 10  # columns of fewer may number the rows by chance
 # Names of columns that are looked for, in this order.
 _LABELS = ('label', 'labels', 'fine_label', 'target', 'class', 'y')
 _INPUTS = ('image', 'img', 'text', 'sentence', 'x')
@@ -45,16 +49,19 @@ def load(name: str, data_dir: str) -> Dataset:
           f'{source}: {key} is read as the number {value}; ' + (
               'give an integer' if types[key] is int else
               f'quote it: {key}="..."'))
+    if key == 'input' and isinstance(value, list | tuple):
+      continue
     try:
       options[key] = types[key](value)
     except (TypeError, ValueError) as error:
       raise UserError(
           f'{source}: {key} must be a number, got {value!r}') from error
   hub = {key: options.pop(key, None) for key in _HUB}
-  dataset, what = _convert(
+  dataset, what, left_out = _convert(
       _read(source, place, data_dir, hub['config'], hub['revision']),
       pathlib.PurePath(place).name, source, **options)
-  print(f'{source}: {what}', flush=True)
+  print(f'{source}: {what}' + f'; left out: {left_out}' * bool(left_out),
+        flush=True)
   return dataset
 
 
@@ -85,6 +92,10 @@ def _read(source, place, data_dir, config, revision):
     return datasets.load_dataset(
         str(path) if is_path else place, config, revision=revision, **cache)
   except Exception as error:  # the library raises many kinds
+    if path.is_file() and path.suffix in _FILES:
+      why, remedy = _reason(error)
+      raise UserError(
+          f'{source} could not be loaded: {why}; {remedy}') from error
     remedy = ('name a directory of save_to_disk, of images or of data files'
               if is_path else 'check the name, or load it where there is a '
               'network, write it with .save_to_disk(DIR) and give --dataset='
@@ -93,23 +104,43 @@ def _read(source, place, data_dir, config, revision):
                     f'{remedy}') from error
 
 
-def from_huggingface(data: Any, *, input: str = '', label: str = '',
-                     client: str = '', train: str = '', test: str = '',
-                     test_fraction: float = 0., size: int = 0,
+def _reason(error):
+  """Returns why a file cannot be read, by the cause of the error, and a remedy.
+  """
+  causes: list[BaseException] = [error]
+  while cause := causes[-1].__cause__ or causes[-1].__context__:
+    causes.append(cause)
+  for cause in causes:
+    if isinstance(cause, UnicodeDecodeError):
+      return (f'it is not UTF-8 (byte {cause.object[cause.start]:#x})',
+              'convert it: iconv -f latin1 -t utf-8 OLD > NEW')
+  # The library wraps what its readers raise.
+  is_wrapper = type(error).__name__.startswith('DatasetGeneration')
+  return (first_line(causes[-1] if is_wrapper else error),
+          'fix the file, or write it again')
+
+
+def from_huggingface(data: Any, *, input: str | Sequence[str] = '',
+                     label: str = '', client: str = '', train: str = '',
+                     test: str = '', test_fraction: float = 0., size: int = 0,
                      length: int = _LENGTH,
                      name: str = 'huggingface') -> Dataset:
   """Converts a data set of the library `datasets`.
 
   Classes are numbered as in its ClassLabel, or the values of the label column
-  in sorted order. Images become uint8, numbers float32, and text one token per
+  in sorted order. A label column of numbers with fractions is the target of a
+  regression. Images become uint8, numbers float32, and text one token per
   character, numbered from 1 in sorted order. Columns of numbers are normalized
-  with their mean and standard deviation over the training examples.
+  with their mean and standard deviation over the training examples. Columns
+  without a name, such as row numbers, are left out with a warning.
 
   Args:
     data: a `datasets.DatasetDict`, another mapping from split to
       `datasets.Dataset`, or one `datasets.Dataset` (with `test_fraction`).
-    input: column of inputs; by default the one image column, else the one text
-      column, else the one column of arrays, else all columns of numbers.
+    input: column of inputs, or a list of columns of numbers; by default the one
+      image column, else the one text column, else the one column of arrays,
+      else all columns of numbers. Must be given if columns of several kinds may
+      be inputs.
     label: column of classes; by default the ClassLabel column, or "label".
     client: column with the client of each example, for natural partitions; by
       default "client_id", "client", "writer_id", "user_id" or "character_id".
@@ -128,14 +159,30 @@ def from_huggingface(data: Any, *, input: str = '', label: str = '',
   Examples:
     >>> data = moon_jax.from_huggingface(datasets.load_dataset('mnist'))
   """
-  return _convert(
+  dataset, what, left_out = _convert(
       data, name, 'data', train=train, test=test, test_fraction=test_fraction,
-      size=size, length=length, input=input, label=label, client=client)[0]
+      size=size, length=length, input=input, label=label, client=client)
+  # Data sets of images often have other columns.
+  if left_out and not (input or dataset.is_images):
+    warnings.warn(f'data: {what}; left out: {left_out}', stacklevel=2)
+  return dataset
+
+
+class _Split(NamedTuple):
+  """Training or test examples."""
+
+  name: str  # of the split that they are from
+  rows: Any  # datasets.Dataset
+  index: np.ndarray  # of the rows in the split, for messages
+
+  def at(self, row: int) -> str:
+    """Returns where a row is."""
+    return f'row {self.index[row]} of split {self.name}'
 
 
 def _convert(data, name, source, *, train='', test='', test_fraction=0.,
-             size=0, length=_LENGTH, **columns) -> tuple[Dataset, str]:
-  """Returns the data set, and what it was read from.
+             size=0, length=_LENGTH, **columns) -> tuple[Dataset, str, str]:
+  """Returns the data set, what it was read from, and what was left out.
 
   `source` begins error messages.
   """
@@ -144,43 +191,74 @@ def _convert(data, name, source, *, train='', test='', test_fraction=0.,
       raise UserError(
           f'{source}: {option} must be {least} or more, got {value}')
   splits = _splits(source, data, train, test, test_fraction)
-  kind, inputs, label, client = _detect(splits[0].features, source, **columns)
-  if missing := {*inputs, label} - {*splits[1].features}:
+  parts = [split.rows for split in splits]
+  kind, inputs, label, client, left_out = _detect(
+      parts[0].features, source, **columns)
+  if missing := {*inputs, label} - {*parts[1].features}:
     raise UserError(f'{source}: the test split must have the columns of the '
                     f'training split, lacks {", ".join(sorted(missing))}')
-  _check_same_classes(source, splits, label)
-  loaded = _labels(source, *splits, label)
+  _check_same_classes(source, parts, label)
+  loaded = _labels(source, splits, label)
   if kind == 'text':
     texts = [[text or '' for text in rows.select_columns(list(inputs))[:][
-        inputs[0]]] for rows in splits]
+        inputs[0]]] for rows in parts]
     code = {c: i for i, c in enumerate(sorted(set().union(*texts[0])), 1)}
     found = [_tokens(part, code, length) for part in texts]
   elif kind == 'images':
-    found = [_images(rows, inputs[0], source, size) for rows in splits]
+    found = [_images(rows, inputs[0], source, size) for rows in parts]
   elif kind == 'arrays':
-    found = [_values(rows, inputs[0]) for rows in splits]
+    found = [_numbers(source, split, inputs[0]) for split in splits]
   else:
-    found = [np.stack([_values(rows, column).astype(np.float32)
-                       for column in inputs], 1) for rows in splits]
-    x = found[0]  # float32, whose sums over many rows need more bits
-    loaded |= {'mean': x.mean(0, np.float64), 'std': np.where(
-        x.max(0) > x.min(0), x.std(0, np.float64), 1)}
-  for part, rows, x in zip(('train', 'test'), splits, found):
+    found, statistics = _table(source, splits, inputs)
+    loaded |= statistics
+  for part, split, x in zip(('train', 'test'), splits, found):
     loaded[f'x_{part}'] = x
-    if client in rows.features:
-      _check_same_classes(source, splits, client)
-      loaded[f'client_{part}'] = _values(rows, client)
+    if client in split.rows.features:
+      _check_same_classes(source, parts, client)
+      loaded[f'client_{part}'] = _clients(source, split, client)
   if 'client_test' in loaded and not np.isin(
       loaded['client_test'], loaded['client_train']).all():
     del loaded['client_test']  # test examples of clients without training
-  dataset = arrays.to_dataset(name, source, loaded)
-  return dataset, (
-      f'{kind} from {", ".join(inputs)}, {dataset.num_classes} classes from '
-      f'{label}' + (f', clients from {client}' if client else ''))
+  names = {f'{array}_{part}': f'{column} of split {split.name}'
+           for part, split in zip(('train', 'test'), splits)
+           for array, column in (('x', ', '.join(inputs[:3])), ('y', label),
+                                 ('client', client))}
+  try:
+    dataset = arrays.to_dataset(name, source, loaded)
+  except UserError as error:  # in the terms of the columns
+    raise UserError(re.sub(r'\b(x|y|client)_(train|test)\b', lambda match: (
+        names[match[0]]), str(error))) from error
+  count = (f'numbers to predict from {label}' if 'task' in loaded
+           else f'{dataset.num_classes} classes from {label}')
+  return dataset, f'{_shown(kind)} from {", ".join(inputs)}, {count}' + (
+      f', clients from {client}' if client else ''), ', '.join(left_out)
+
+
+def _table(source, splits, columns):
+  """Returns columns of numbers, float32 [N, F], and their mean and std."""
+  found = [np.stack([_numbers(source, split, column).astype(np.float64)
+                     for column in columns], 1) for split in splits]
+  _warn_of_row_numbers(source, splits[0], columns, found[0])
+  # Large numbers that are close to each other are one in float32.
+  offset_F = arrays.offset(found[0])
+  if offset_F is not None:
+    near = {column: f'{mean:.10g}' for column, mean in zip(columns, offset_F)
+            if mean}
+    warnings.warn(f'{source}: float32 rounds {near} too much, so these means '
+                  'are subtracted in float64', stacklevel=4)
+    found = [x - offset_F for x in found]
+  found = [x.astype(np.float32) for x in found]
+  x = found[0]  # float32, whose sums over many rows need more bits
+  return found, {'mean': x.mean(0, np.float64), 'std': np.where(
+      x.max(0) > x.min(0), x.std(0, np.float64), 1)}
+
+
+def _shown(kind):
+  return 'table' if kind == 'numbers' else kind
 
 
 def _splits(source, data, train, test, test_fraction):
-  """Returns the rows of the training and the test examples."""
+  """Returns the `_Split`s of the training and the test examples."""
   splits = data if isinstance(data, Mapping) else {train or 'train': data}
   for key, rows in splits.items():
     if not hasattr(rows, 'select'):  # a stream
@@ -201,13 +279,15 @@ def _splits(source, data, train, test, test_fraction):
     is_test = np.zeros(len(rows), bool)
     is_test[subset(_SEED, len(rows), round(test_fraction * len(rows)))] = True
     # In memory, since the directory of the data may not be writable.
-    return [rows.select(np.flatnonzero(part), keep_in_memory=True)
-            for part in (~is_test, is_test)]
+    indices = [np.flatnonzero(part) for part in (~is_test, is_test)]
+    return [_Split(train, rows.select(index, keep_in_memory=True), index)
+            for index in indices]
   test = test or _first(_TEST_SPLITS, splits.keys() - {train})
   if not test:
     raise UserError(f'{source} has no test split, only {listed}; give test='
                     'SPLIT, or test_fraction=0.2')
-  return splits[train], splits[test]
+  return [_Split(name, splits[name], np.arange(len(splits[name])))
+          for name in (train, test)]
 
 
 def _tokens(texts, code, length):
@@ -235,23 +315,37 @@ def _check_same_classes(source, splits, column):
         '(cast_column)')
 
 
-def _labels(source, train, test, column) -> dict[str, Any]:
-  """Returns y_train, y_test and class_names."""
-  y_train, y_test = (_values(rows, column) for rows in (train, test))
-  for y in y_train, y_test:
-    missing = [value is None or value != value for value in y.tolist()
-               ] if y.dtype.kind in 'fO' else []
-    if any(missing):
-      raise UserError(f'{source}: {column} has {sum(missing):,} examples '
-                      'without a class; remove them')
-  classes = getattr(train.features[column], 'names', None)
+def _labels(source, splits, column) -> dict[str, Any]:
+  """Returns y_train, y_test and class_names, and the task of numbers."""
+  features = splits[0].rows.features
+  if _kind(features[column]) not in ('classes', 'text', 'numbers'):
+    raise UserError(
+        f'{source}: label={column} must be a column of classes, text or '
+        f'numbers; got {_kind(features[column])}. Convert it (map), or make a '
+        'moon_jax.Dataset with its task')
+  y_train, y_test = (_values(split.rows, column) for split in splits)
+  for split, y in zip(splits, (y_train, y_test)):
+    missing = np.flatnonzero([value is None or value != value
+                              for value in y.tolist()]
+                             if y.dtype.kind in 'fO' else [])
+    if len(missing):
+      raise UserError(
+          f'{source}: {column} has {len(missing):,} examples without a class, '
+          f'the first in {split.at(missing[0])}; remove them')
+  if y_train.dtype.kind == 'f' and (y_train != np.floor(y_train)).any():
+    return {'y_train': y_train, 'y_test': y_test.astype(np.float64),
+            'class_names': [column], 'task': 'regression'}
+  classes = getattr(features[column], 'names', None)
   if not classes:
-    classes = np.unique(y_train)
+    is_one = splits[0].name == splits[1].name  # drawn from one split
+    classes = np.unique(
+        np.concatenate([y_train, y_test]) if is_one else y_train)
     unknown = np.setdiff1d(y_test, classes)
     if len(unknown):
       raise UserError(
           f'{source}: {column} of the test split has values that the training '
-          f'split lacks, such as {unknown[0]!r:.60}; remove these examples')
+          f'split lacks, such as {unknown[:1].tolist()[0]!r:.60}; remove these '
+          'examples, or convert both to one ClassLabel (cast_column)')
     y_train, y_test = (np.searchsorted(classes, y) for y in (y_train, y_test))
   if unlabeled := sum((y < 0).sum() for y in (y_train, y_test)):
     raise UserError(f'{source}: {column} has {unlabeled:,} examples without a '
@@ -266,11 +360,14 @@ def _detect(features, source, input='', label='', client=''):
 
   They are the columns of the given names, or those that the features suggest.
   `client='none'` ignores the column of clients, and '' is returned for none.
+  The last result lists the columns that are not read.
   """
   kinds = {name: _kind(feature) for name, feature in features.items()}
   listed = 'The columns are ' + ', '.join(
       f'{name} ({kind})' for name, kind in kinds.items())
-  for option, name in ('input', input), ('label', label), ('client', client):
+  given = [input] * bool(input) if isinstance(input, str) else [*input]
+  for option, name in [('input', name) for name in given] + [
+      ('label', label), ('client', client)]:
     if name not in kinds and name not in ('', 'none' * (option == 'client')):
       raise UserError(f'{source}: {option}={name} must be a column. {listed}')
   classes = [name for name, kind in kinds.items() if kind == 'classes']
@@ -281,22 +378,35 @@ def _detect(features, source, input='', label='', client=''):
                     f'{listed}')
   is_ignored = client == 'none'  # then it is no input, unless `input` names it
   client = ('' if is_ignored else client) or _first(_CLIENTS, kinds)
-  for kind in 'images', 'text', 'arrays', 'numbers':
-    found = tuple(name for name in ((input,) if input else kinds)
-                  if kinds[name] == kind and (
-                      name not in (label, client)
-                      or is_ignored and name == input))
-    if is_ignored and found:
-      client = ''
-    if kind == 'numbers' and found:
-      return 'table', found, label, client
-    if found:
-      if len(found) > 1 and not _first(_INPUTS, found):
-        raise UserError(f'{source} has several columns of {kind}; give input='
-                        f'COLUMN. {listed}')
-      return kind, (_first(_INPUTS, found) or found[0],), label, client
-  raise UserError(f'{source} has no column of images, text or numbers beside '
-                  f'{label}; give input=COLUMN. {listed}')
+  columns = [name for name in given or kinds if name != label
+             and (name != client or given and is_ignored)
+             and (given or not arrays.is_unnamed(name))]
+  found = {kind: [name for name in columns if kinds[name] == kind]
+           for kind in _KINDS}
+  kind = next(filter(found.get, _KINDS), '')
+  if not kind:
+    raise UserError(f'{source} has no column of images, text or numbers beside '
+                    f'{label}; give input=COLUMN. {listed}')
+  chosen = found[kind]
+  if kind != 'numbers':
+    first = _first(_INPUTS, chosen)
+    if len(chosen) > 1 and (given or not first):
+      raise UserError(f'{source} has several columns of {kind}; give input='
+                      f'COLUMN. {listed}')
+    is_plain = first or kind == 'images'  # images come with other columns
+    chosen = [first or chosen[0]]
+  others = [name for name in columns if name not in chosen]
+  if others and (given or kind == 'numbers' or not is_plain):
+    numbers = ','.join(f'"{name}"' for name in found['numbers'][:3])
+    raise UserError(
+        f'{source} has columns that cannot be inputs together: {_shown(kind)} '
+        f'from {", ".join(chosen[:5])} beside {", ".join(others[:5])}; give '
+        f'input=COLUMN, or input=[{numbers}] for columns of numbers, or encode '
+        f'the others as numbers. {listed:.200}')
+  if is_ignored and client in chosen:
+    client = ''
+  left_out = [name for name in kinds if name not in (*chosen, label, client)]
+  return kind, tuple(chosen), label, client if not is_ignored else '', left_out
 
 
 def _kind(feature: Any) -> str:
@@ -353,7 +463,63 @@ def _images(rows, column: str, source: str, size: int) -> np.ndarray:
   return decoded
 
 
+def _numbers(source: str, split: _Split, column: str) -> np.ndarray:
+  """Returns a column of numbers or arrays, all of which must be there."""
+  x = _values(split.rows, column)
+  if x.dtype == object:
+    lengths = [np.shape(value) for value in x]
+    row = next((i for i, length in enumerate(lengths)
+                if length != lengths[0]), 0)
+    raise UserError(
+        f'{source}: {column} must have numbers or arrays of one shape; got '
+        f'{list(lengths[0])} in {split.at(0)} and {list(lengths[row])} in '
+        f'{split.at(row)}. Remove missing ones; pad or cut lists (map)')
+  is_bad = ~np.isfinite(x).reshape(len(x), -1).all(1)
+  if is_bad.any():
+    raise UserError(
+        f'{source}: {column} has {is_bad.sum():,} examples with missing values,'
+        f' NaN or infinity, the first in {split.at(int(is_bad.argmax()))}; fill'
+        ' or remove them')
+  return x
+
+
+def _clients(source: str, split: _Split, column: str) -> np.ndarray:
+  """Returns a column of clients: integers or strings."""
+  ids = _values(split.rows, column)
+  missing = [i for i, value in enumerate(ids.tolist())
+             if value is None or value != value]
+  if missing or ids.dtype.kind == 'f':
+    got = (f'{len(missing):,} missing, the first in {split.at(missing[0])}'
+           if missing else str(ids.dtype))
+    raise UserError(
+        f'{source}: client={column} must have an integer or a text for each '
+        f'example; got {got}. Convert or remove them, or give client=none')
+  return ids
+
+
+def _warn_of_row_numbers(source, split, columns, x):
+  """Warns of columns that number the rows, whose order may be that of classes.
+  """
+  index = split.index[:, None]
+  is_count_F = (x - x[:1] == index - index[:1]).all(0)
+  for column in np.asarray(columns)[is_count_F] if len(x) > _MANY_ROWS else ():
+    warnings.warn(
+        f'{source}: {column} numbers the rows of split {split.name}, which may '
+        'tell the class if they are sorted. input=[COLUMN, ...] lists the '
+        'columns that are inputs', stacklevel=5)
+
+
 def _values(rows: Any, column: str) -> np.ndarray:
-  """Returns a column of numbers, strings or arrays as an array."""
-  return np.asarray(
-      rows.select_columns([column]).with_format('numpy')[:][column])
+  """Returns a column of numbers, strings or arrays as an array.
+
+  The library would round float64 to float32.
+  """
+  if _kind(rows.features[column]) in ('arrays', 'classes'):
+    inner = rows.features[column]
+    while hasattr(inner, 'feature'):
+      inner = inner.feature
+    wide = {'dtype': np.float64} if inner.dtype == 'float64' else {}
+    rows = rows.select_columns([column]).with_format('numpy', **wide)
+    return np.asarray(rows[:][column])
+  table = rows.select_columns([column]).with_format('arrow')[:]
+  return table.column(column).to_numpy()

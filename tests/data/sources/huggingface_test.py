@@ -240,3 +240,129 @@ def test_an_unreachable_hub_and_a_missing_package_are_reported(monkeypatch):
   monkeypatch.setitem(sys.modules, 'datasets', None)
   with pytest.raises(UserError, match='pip install'):
     load('a/b')
+
+
+def table(**columns):
+  return datasets.Dataset.from_dict(columns)
+
+
+def read(train, **options):
+  """Of which all examples are training and test examples."""
+  return mj.from_huggingface({'train': train, 'test': train}, **options)
+
+
+def test_columns_that_are_no_features_are_left_out_or_refused(tmp_path, capsys):
+  a, b = NUMBERS.T.tolist()
+  index = {'Unnamed: 0': np.argsort(np.argsort(LABELS, kind='stable'))}
+  with pytest.warns(UserWarning, match='left out: Unnamed: 0'):
+    data = read(table(**index, a=a, b=b, y=LABELS))
+  np.testing.assert_allclose(data.train_inputs, NUMBERS, rtol=1e-6)
+  path = tmp_path / 'table.csv'
+  table(**index, a=a, b=b, y=LABELS).to_csv(path)
+  sources.load(f'hf:{path},test_fraction=0.25', str(tmp_path / 'cache'))
+  assert 'table from a, b, 3 classes from y; left out: Unnamed: 0' in (
+      capsys.readouterr().out)
+  with pytest.warns(UserWarning, match='id numbers the rows of split train'):
+    assert read(table(id=range(12), a=a, y=LABELS)).train_inputs.shape[1] == 2
+  times = datasets.Dataset.from_dict(
+      {'when': [0] * 12}, datasets.Features({
+          'when': datasets.Value('timestamp[s]')}))['when']
+  for name, values in ('note', ['x'] * 12), ('when', times), (
+      'v', [[1., 2.]] * 12):
+    rows = table(a=a, b=b, y=LABELS, **{name: values})
+    with pytest.raises(UserError, match=rf'{name}.*input=\["a","b"\]'):
+      read(rows)
+    assert read(rows, input=['a', 'b']).train_inputs.shape == (12, 2)
+  assert load_options(path, 'input=["b","a"]').train_inputs.shape == (9, 2)
+  # Names that say what the input is, beside numbers.
+  with pytest.warns(UserWarning, match='text from text.*left out: a'):
+    assert read(table(a=a, text=['x'] * 12, y=LABELS)).num_tokens
+  for given in 'note', ['note']:
+    assert read(table(a=a, b=b, y=LABELS, note=['x'] * 12),
+                input=given).num_tokens
+
+
+def load_options(path, options):
+  return sources.load(f'hf:{path},test_fraction=0.25,{options}',
+                      str(path.parent / 'cache'))
+
+
+def test_large_numbers_are_not_rounded():
+  """Of features, which are centered in float64, and of classes."""
+  near = 2.**30 + np.arange(12)
+  for time in near, near.astype(int), near.tolist():
+    with pytest.warns(UserWarning, match="float32 rounds {'t': '10737418"):
+      data = read(table(t=time, a=NUMBERS[:, 0], y=LABELS))
+    scaled = (data.train_inputs - np.float32(data.mean)) / np.float32(data.std)
+    expected = (near - near.mean()) / near.std()
+    np.testing.assert_allclose(scaled[:, 0], expected, atol=1e-5)
+  assert read(table(a=NUMBERS[:, 0], y=2.**24 + LABELS)).num_classes == 3
+  with pytest.warns(UserWarning, match='float32 rounds 1 feature'):
+    data = read(table(v=np.stack([near, NUMBERS[:, 0]], 1).tolist(), y=LABELS))
+  assert len(np.unique(data.train_inputs[:, 0])) == 12
+
+
+def test_numbers_with_fractions_are_targets(capsys, tmp_path):
+  path = tmp_path / 'table.csv'
+  table(a=NUMBERS[:, 0], target=NUMBERS[:, 1]).to_csv(path)
+  data = load_options(path, 'label=target')
+  assert data.task == 'regression' and data.class_names == ('target',)
+  np.testing.assert_allclose(np.sort(np.concatenate(
+      [data.train_labels, data.test_labels])),
+                             np.sort(NUMBERS[:, 1]), rtol=1e-5)
+  assert 'numbers to predict from target' in capsys.readouterr().out
+  assert read(table(a=NUMBERS[:, 0], y=LABELS * 1.)).num_classes == 3
+
+
+def test_a_class_that_is_only_in_the_drawn_test_part_is_a_class():
+  rare = LABELS.copy()
+  rare[0] = 7
+  for seed in range(3):  # the row of the class is at another place
+    rows = table(a=NUMBERS[:, 0], y=np.roll(rare, 4 * seed))
+    data = mj.from_huggingface(rows, test_fraction=.4)
+    assert data.class_names == ('0', '1', '2', '7')
+
+
+@pytest.mark.parametrize('columns, options, words', [
+    ({'a': [1., None] * 6}, {}, ['a has 6 examples with missing', 'row 1 of']),
+    ({'v': [[1., 2.], [3.]] * 6}, {}, ['v must have numbers or arrays of one',
+                                      '[2] in row 0 of split train']),
+    ({'v': [[1, 2], [3, -4]] * 6}, {}, ['v of split train has tokens -4']),
+    ({'a': [1.] * 12, 'y': [[1, 0]] * 12}, {}, ['label=y', 'got arrays']),
+    ({'a': [1.] * 12, 'client': [.5] * 12}, {}, ['client=client', 'float64']),
+    ({'a': [1.] * 12, 'client': [None] + ['x'] * 11}, {},
+     ['1 missing', 'row 0']),
+    ({'a': [1.] * 12}, {'input': ['a', 'b']}, ['input=b must be a column']),
+])
+def test_messages_name_columns_and_rows(columns, options, words):
+  """Not the arrays that they become, nor rows after a split."""
+  rows = table(**{'y': LABELS, **columns})
+  for fraction in 0, .25:
+    with pytest.raises(UserError) as error:
+      if fraction:
+        mj.from_huggingface(rows, test_fraction=fraction, **options)
+      else:
+        read(rows, **options)
+    text = str(error.value)
+    if not fraction:
+      assert all(word in text for word in words), text
+    for word in 'x_train', 'y_train', 'client_train', 'np.', 'row 1 of split x':
+      assert word not in text, text
+
+
+def test_values_are_printed_as_values():
+  with pytest.raises(UserError, match='such as 7; remove'):
+    mj.from_huggingface({'train': table(a=[1., 2.], y=[1, 2]),
+                         'test': table(a=[1., 2.], y=[1, 7])})
+
+
+@pytest.mark.parametrize('content, words', [
+    ('a,y\ncaf\xe9,1\n'.encode('latin1'), ['not UTF-8', '0xe9', 'iconv']),
+    (b'a,y\n1,2\n1,2,3,4\n', ['line 3', 'fix the file'])])
+def test_the_cause_of_an_unreadable_file_is_reported(content, words, tmp_path):
+  (tmp_path / 'bad.csv').write_bytes(content)
+  with pytest.raises(UserError) as error:
+    sources.load(f'hf:{tmp_path}/bad.csv', str(tmp_path / 'cache'))
+  text = str(error.value)
+  assert all(word in text for word in words), text
+  assert 'An error occurred' not in text
