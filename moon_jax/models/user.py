@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 import functools
 import inspect
 from typing import Any
+import warnings
 
 from flax import linen as nn
 from flax import nnx
@@ -343,6 +344,25 @@ def check(name: str, model: Model, example: jax.Array,
       raise UserError(
           f'{name} must return the variables of init when train={mode}; '
           f'{different}{model.place}')
+  if model.task.name == 'classification' and (
+      model.place or user_code.place(model.apply)):
+    _warn_of_probabilities(name, model, inputs)
+
+
+def _warn_of_probabilities(name, model, inputs):
+  """Warns if an untrained network returns probabilities instead of logits."""
+  @jax.jit
+  def logits_of(key):
+    outputs, _ = model.apply(
+        model.init(key, inputs), inputs, jnp.ones(len(inputs)), train=False)
+    return outputs.logits
+
+  logits = np.asarray(logits_of(jax.random.key(0)), np.float64)
+  if (logits >= 0).all() and np.allclose(logits.sum(-1), 1, atol=1e-3):
+    warnings.warn(
+        f'{name} returns rows of numbers from 0 to 1 that sum to 1, as softmax '
+        'does. They are taken for logits, of which the loss computes the '
+        f'softmax again; return what softmax takes{model.place}', stacklevel=2)
 
 
 def _check_outputs(name, outputs, labels, num_classes, model):

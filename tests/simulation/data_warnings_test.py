@@ -89,3 +89,12 @@ def test_one_class_only(part):
   labels = {f'{part}_labels': np.ones(40 if part == 'train' else 8, np.int32)}
   message, = found_in(lambda: simulation(**labels))
   assert f'{part}_labels are class 1 (b)' in message
+
+
+def test_probabilities_that_are_taken_for_logits():
+  message, = found_in(lambda: simulation(model=mj.from_flax(Net(True))))
+  assert 'softmax' in message and 'data_warnings_test.py' in message
+  own = mj.from_flax(Net(True))
+  made = mj.Model(own.init, lambda variables, inputs, mask_B, train: (
+      own.apply(variables, inputs, mask_B, train)))
+  assert 'softmax' in found_in(lambda: simulation(model=made))[0]
