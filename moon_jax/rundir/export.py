@@ -15,6 +15,7 @@ import os
 import pathlib
 from typing import Any, NamedTuple
 import warnings
+import zipfile
 
 from flax import traverse_util
 import jax
@@ -231,6 +232,13 @@ def _final_model(path: pathlib.Path) -> pathlib.Path:
   return found if found.exists() else path
 
 
+def _is_pickle(path):
+  """Returns whether a file is a pickle or a zip archive, as torch.save writes.
+  """
+  with open(path, 'rb') as file:
+    return file.read(1) == b'\x80' or zipfile.is_zipfile(path)
+
+
 def _read(path):
   """Returns the note and the arrays of a model or of a checkpoint.
 
@@ -242,9 +250,17 @@ def _read(path):
     note = ocp.metadata(path.absolute()).custom_metadata
     tree = jax.tree.map(np.asarray, ocp.load(path.absolute()))
   else:
-    with safetensors.safe_open(path, framework='numpy') as file:
-      text = (file.metadata() or {}).get('moon_jax')
-      flat = {name: file.get_tensor(name) for name in file.keys()}
+    try:
+      with safetensors.safe_open(path, framework='numpy') as file:
+        text = (file.metadata() or {}).get('moon_jax')
+        flat = {name: file.get_tensor(name) for name in file.keys()}
+    except safetensors.SafetensorError as error:
+      if not _is_pickle(path):
+        raise
+      raise ValueError(
+          'it is a file of PyTorch or a pickle. safetensors.numpy.save_file '
+          "writes tensors with this network's names and shapes, such as "
+          'params.out.kernel [inputs, outputs]') from error
     note = text and json.loads(text)
     tree = traverse_util.unflatten_dict(flat, sep='.')
   if note is not None and 'note' not in note and (

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import pickle
 import shutil
+import zipfile
 
 import flax
 import jax
@@ -301,3 +303,14 @@ def test_files_of_others_and_damaged_ones(finished, tmp_path):
                'nothing', '2'):
     with pytest.raises(UserError, match=f'init_from=.*{name} must be a model'):
       export.load_initial(str(tmp_path / name))
+
+
+def test_files_of_pytorch_are_called_that(tmp_path):
+  """Of torch.save, old and new, instead of an error of their first bytes."""
+  (tmp_path / 'old.pt').write_bytes(pickle.dumps({'w': [1.]}, 2))
+  with zipfile.ZipFile(tmp_path / 'new.pt', 'w') as archive:
+    archive.writestr('net/data.pkl', pickle.dumps({'w': [1.]}, 2))
+  for name in 'old.pt', 'new.pt':
+    for load in export.load_initial, mj.load:
+      with pytest.raises(UserError, match='a file of PyTorch.*save_file'):
+        load(str(tmp_path / name))
