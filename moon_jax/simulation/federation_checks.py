@@ -100,6 +100,9 @@ def _check_made_in_python(federation):
       f'input_noise_std must have one number for each of the {count} '
       f'training examples; got shape {list(np.shape(std))}. '
       f'numpy.full({count}, 0.1) gives all the same noise')
+  _require(std is None or np.isfinite(std).all() and np.min(std) >= 0,
+           'input_noise_std must have finite numbers of 0 or more; got '
+           f'{_short(std)}. 0 adds no noise to an example')
 
 
 def _require(is_valid, message):
