@@ -91,6 +91,16 @@ def test_rows_are_sorted_by_settings_unless_runs_are_named(run, tmp_path):
   assert labels(out) == ['mu=10', 'mu=0.5']
 
 
+def test_the_default_target_is_that_of_runs_that_count(runs, run):
+  """Not of one that stopped, or of another run of a seed."""
+  made_runs.write(runs / 'stopped', [.2, .95], algorithm='fedavg', seed=2,
+                  is_finished=False)
+  made_runs.write(runs / 'repeated', [.1, .2, .3, .4], algorithm='fedavg',
+                  seed=1)
+  _, out, _ = run(runs)
+  assert 'rounds to 80.50% test accuracy' in out
+
+
 def test_a_target_and_a_baseline_are_chosen(runs, run):
   _, out, _ = run(runs / 'fedavg0', f'{runs}/moon*', '--target=.6',
                   '--baseline=moon')
@@ -101,7 +111,8 @@ def test_a_target_and_a_baseline_are_chosen(runs, run):
   assert times[0] == '3'  # whose accuracy is exactly .6
   status, _, err = run(runs, '--baseline=scaffold')
   assert status == 2 and 'algorithm=fedavg; algorithm=moon' in err
-  for target in 80, 0, -1:
+  assert run(runs, '--target=1')[0] == 0
+  for target in 80, 1.01, 0, -1:
     status, _, err = run(runs, f'--target={target}')
     assert status == 2 and '--target must be a fraction' in err
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import numpy as np
@@ -34,6 +35,14 @@ def test_membership_measures_by_hand():
   assert leakage.membership(-scores, ~is_member)['auc'] == 3.5 / 6
 
 
+@pytest.mark.parametrize('num_others, rate', [(100, 1.), (99, .5)])
+def test_the_rate_of_false_positives_includes_1_percent(num_others, rate):
+  """Two members, between which are the scores of exactly one other."""
+  scores = np.array([5., 3., 4., *np.zeros(num_others - 1)])
+  found = leakage.membership(scores, np.arange(len(scores)) < 2)
+  assert found['tpr_at_1%_fpr'] == rate
+
+
 @pytest.mark.parametrize('is_global', [True, False])
 def test_lira_is_the_ratio_of_gaussians(is_global):
   random = np.random.default_rng(0)
@@ -63,6 +72,12 @@ def test_what_cannot_be_measured():
   with pytest.raises(UserError, match='got 1 for example 0. Train more'):
     leakage.lira(np.zeros(3), np.zeros((3, 3)), np.eye(3, dtype=int))
   half = np.arange(4)[:, None] % 2 == np.zeros(3)
+  for name, confidence, last in (('confidence_N', np.nan, 0.),
+                                 ('shadows_SN', 0., np.inf)):
+    shadows = np.arange(12.).reshape(4, 3)
+    shadows[3, 2] += last
+    with pytest.raises(UserError, match=f'{name} must be finite numbers; got '):
+      leakage.lira(np.array([0., 1., confidence]), shadows, half)
   with pytest.raises(UserError, match='models that agree'):
     leakage.lira(np.zeros(3), np.zeros((4, 3)), half)
   with pytest.raises(UserError, match=r'shape \[S, N\].*got \(4, 1\)'):
@@ -108,6 +123,18 @@ def test_an_update_of_one_example_reveals_it():
   image = (data.train_inputs[7] / 255. - data.mean) / data.std
   np.testing.assert_allclose(exact, image.ravel(), atol=1e-3)
   assert error_of(federation, before, gradient) < 1e-3
+
+
+def test_each_setting_of_an_inversion_has_an_effect():
+  """The seed draws the first guess."""
+  federation, before, gradient = after_one_step()
+  invert = functools.partial(
+      leakage.invert, federation, before, gradient,
+      federation.data.train_labels[[7]])
+  found = [invert(num_steps=8, **settings) for settings in (
+      {}, {'seed': 1}, {'total_variation': 5.}, {'learning_rate': .05})]
+  for a, b in itertools.combinations(found, 2):
+    assert np.abs(a - b).max() > 1e-3
 
 
 @pytest.mark.long

@@ -147,6 +147,28 @@ def test_labels_that_do_not_fit_are_refused(task, labels, words):
     federation(data=token_data()._replace(train_labels=labels), task=task)
 
 
+@pytest.mark.parametrize('task, labels, limits, others', [
+    ('tokens', np.zeros((30, LENGTH), np.int32), (-1, 6), (-2, 7)),
+    ('multilabel', np.zeros((30, 7), np.float32), (0, 1), (.5, 2, np.nan)),
+    ('regression', np.zeros((30, 7), np.float32), (-1e30, 1e30),
+     (np.nan, np.inf, -np.inf))])
+def test_one_label_of_many_is_checked(task, labels, limits, others):
+  """At the exact ends of the range, and just beyond them."""
+  def check(value):
+    tasks.check_labels(tasks.get(task), 'train_labels', with_one(value), 30, 7)
+
+  def with_one(value):
+    changed = labels.copy()
+    changed[11, 3] = value
+    return changed
+
+  for value in limits:
+    check(value)
+  for value in others:
+    with pytest.raises(mj.UserError, match='^train_labels of the task'):
+      check(value)
+
+
 def test_the_loss_is_a_part_of_the_identity_of_data():
   """Whatever the name of the task, and of partial or jitted functions."""
   def weighted(logits, labels, weight=2.):

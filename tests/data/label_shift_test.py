@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from moon_jax.algorithms import registry
 from moon_jax.config import Config
-from moon_jax.data import label_shift, partition, split
+from moon_jax.data import attackers, label_shift, partition, split
 from moon_jax.errors import UserError
 from moon_jax.simulation import build
 
@@ -86,7 +87,36 @@ def test_the_training_labels_of_a_federation_are_shifted(digits):
   np.testing.assert_array_equal(expected[first], digits.train_labels[first])
 
 
-@pytest.mark.parametrize('flag', [{'label_noise': .1}, {'concept_shift': 2}])
+def test_hostile_clients_flip_the_labels_that_they_have(digits):
+  """After noise and shift; the seed of the split draws the clients."""
+  config = dataclasses.replace(
+      CONFIG, concept_shift=2, label_noise=.5, partition_seed=4,
+      attack='label_flip', attackers=.5)
+  honest = split.make(dataclasses.replace(config, attack='none'), digits)
+  hostile = []
+  for seed in 5, 7:
+    found = build.federation(dataclasses.replace(config, seed=seed), digits)
+    flips = [np.array_equal(labels, expected) for labels, expected in (
+        (found.data.train_labels[i], 9 - honest.train_labels[i])
+        for i in honest.clients)]
+    keeps = [np.array_equal(
+        found.data.train_labels[i], honest.train_labels[i])
+             for i in honest.clients]
+    assert sum(flips) == sum(keeps) == 3
+    hostile.append(np.flatnonzero(flips).tolist())
+  assert hostile[0] == hostile[1] == attackers.configured(config)
+  # Those that send other updates are the same clients.
+  sends = dataclasses.replace(config, attack='sign_flip', label_noise=0.,
+                              seed=9)
+  attack = registry.attack_of(sends)
+  np.testing.assert_array_equal(hostile[0], np.flatnonzero(attackers.drawn(
+      attack.num_attackers, attack.num_clients,
+      attack.hparams['attack_seed'])))
+
+
+@pytest.mark.parametrize('flag', [
+    {'label_noise': .1}, {'concept_shift': 2},
+    {'attack': 'label_flip', 'attackers': .5}])
 def test_shared_examples_are_refused(flag, digits, monkeypatch):
   monkeypatch.setattr(
       split, '_partition', lambda *_: [np.arange(9), np.arange(8, 20)])

@@ -68,7 +68,7 @@ def test_oort_draws_by_utility():
   known = dict(
       loss=[5., 2., 10., 4.], num_examples=np.array([2, 10, 3, 10]),
       cohort_size=1, index=4, last_round=np.array([0, 1, 2, 3]),
-      seconds=np.array([1., 1., 8., 4.]))
+      seconds=np.array([.5, 1., 8., 4.]))
   unsure = np.sqrt(.1 * np.log(5) / np.arange(1, 5))
   utility = np.array([.01, 10.01, 20.01, 30.01]) / 30.01 + unsure
   select = selection.oort(
@@ -76,7 +76,7 @@ def test_oort_draws_by_utility():
   np.testing.assert_allclose(
       shares(select, **known), utility / utility.sum(), atol=.03)
   slow = selection.oort(0., least_exploration=0., cutoff=0., penalty=1.,
-                        preferred=1 / 3)  # 1 second
+                        preferred=1 / 3)  # 1 second; less gains nothing
   utility *= [1, 1, 1 / 8, 1 / 4]
   np.testing.assert_allclose(
       shares(slow, **known), utility / utility.sum(), atol=.03)
@@ -91,6 +91,21 @@ def test_oort_clips_the_largest_utilities():
       selection.oort(0., least_exploration=0., penalty=0., cutoff=1.),
       loss=gain, cohort_size=1, index=1, last_round=np.zeros(100, int))
   assert (share > 0).tolist() == [False] * 95 + [True] * 5
+
+
+def test_oort_scales_utilities_by_the_largest_gain():
+  """So that one client with a huge loss leaves the chances of others alike.
+
+  Of 21 gains the clip is the second largest; by hand, all are drawn about
+  equally often.
+  """
+  gain = np.append(np.arange(1., 21.), 1000.)
+  utility = (np.minimum(gain, 20) - .999) / (1000 - .999) + np.sqrt(
+      .1 * np.log(5))
+  share = shares(
+      selection.oort(0., least_exploration=0., penalty=0., cutoff=0.),
+      loss=gain, cohort_size=1, index=4, last_round=np.zeros(21, int))
+  np.testing.assert_allclose(share, utility / utility.sum(), atol=.015)
 
 
 def test_oort_explores_fast_clients_first():

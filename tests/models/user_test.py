@@ -180,6 +180,24 @@ def test_keys_of_dropout():
   assert plain.with_key(one) is plain
 
 
+def test_random_streams_of_linen_draw_apart():
+  """Of dropout and of names of your own, which Flax takes from "params"."""
+  class Draws(nn.Module):
+    @nn.compact
+    def __call__(self, x, train):
+      draw = lambda name: jax.random.uniform(
+          self.make_rng(name), x.shape) if train else x
+      return mj.Outputs(features=draw('dropout'), projection=draw('noise'),
+                        logits=draw('other'))
+
+  x = jnp.ones((2, 4))
+  outputs, _ = mj.from_flax(Draws()).apply(
+      {}, x, jnp.ones(2), train=True, key=jax.random.key(0))
+  draws = np.concatenate([
+      np.ravel(part) for part in outputs if isinstance(part, jax.Array)])
+  assert len(draws) == 24 == len(np.unique(draws))
+
+
 def test_nnx_equals_linen():
   """Outputs, batch statistics and gradients, without dropout."""
   x = jax.random.normal(jax.random.key(0), (6, 4))

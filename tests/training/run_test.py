@@ -93,14 +93,25 @@ def test_rounds_are_saved_by_time(
 
 
 def test_more_rounds_begin_with_a_copy(tmp_path, monkeypatch, capsys, whole):
-  """Of the longest run, which stays as it is; a copy is not finished."""
+  """Of the longest run, which stays as it is; a copy is not finished.
+
+  Its loggers are those of another run, and log all rounds.
+  """
+  class Seen(moon_jax.loggers.Logger):
+    def start(self, run):
+      logged.append([])
+
+    def log(self, line):
+      logged[-1].append(line['round'])
+
+  logged = []
   monkeypatch.chdir(tmp_path)
   finished = []
   count = lambda *_: finished.append(
       len(list(pathlib.Path('runs').glob('*/summary.json'))))
   for num_rounds in 1, 2, 3:
-    run.run(at('', num_rounds=num_rounds), [count])
-  assert finished == [0, 1, 2]
+    run.run(at('', num_rounds=num_rounds), [count], [Seen()])
+  assert finished == [0, 1, 2] and logged == [[1], [1, 2], [1, 2, 3]]
   one, two, three = sorted(pathlib.Path('runs').iterdir(),
                            key=lambda path: len(lines_of(path)))
   assert f'resumes after round 2 of 3, copied from {two}\n' in (

@@ -55,6 +55,8 @@ def test_the_earliest_of_the_best_counts(accuracies, best, since):
   if best:
     assert summary.of_validation(Config(), lines)[
         'test_accuracy_of_best_validation'] == 1 - accuracies[best - 1]
+    assert summary.of_validation(Config(), lines)['validation_accuracy'] == [
+        a for a in accuracies if a is not None][-1]
 
 
 def outcome(path):
