@@ -201,7 +201,9 @@ def _write(path, text):
 
 def markdown(outcomes: Sequence[Outcome]) -> str:
   """Returns a Markdown table of the rooms, and what was not noticed."""
-  lines = ['| room | noticed | seconds |', '|---|---|---|']
+  lines = [f'The {len(outcomes)} faults of [mutants.toml](mutants.toml) on '
+           f'{time.strftime("%Y-%m-%d")}, and how many of them tests noticed.',
+           '', '| room | noticed | seconds |', '|---|---|---|']
   for room in [*dict.fromkeys(o.fault.room for o in outcomes), 'all']:
     some = [o for o in outcomes if room in (o.fault.room, 'all')]
     noticed = sum(bool(o.noticed_by) for o in some)
