@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
@@ -26,6 +26,7 @@ def clients_of(sizes):
 
 @settings(deadline=None, max_examples=100)
 @given(SIZES, FRACTIONS, SEEDS)
+@example([5, 7], .5, 0)  # halves go up, to 3 and 4
 def test_both_parts_are_all_examples_of_each_client(sizes, fraction, seed):
   """In the client's order; the draw depends on no other client."""
   clients = clients_of(sizes)

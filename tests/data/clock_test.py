@@ -214,6 +214,15 @@ def test_old_updates_are_thrown_away():
   assert len(plan(0).cohorts) == 200  # it goes on
 
 
+def test_updates_of_the_largest_staleness_are_taken():
+  """Three of the fast client arrive before each one of the slow client."""
+  plan = lambda most: clock.asynchronous(
+      clock.lognormal(2, seed=0), np.array([1., 3.5]), 2, 1, 12, seed=0,
+      max_staleness=most)
+  assert max(map(max, plan(3).staleness)) == 3 and not plan(3).too_stale
+  assert plan(2).cohorts == [[0]] * 12 and plan(2).too_stale == 3
+
+
 def test_a_hundred_thousand_clients_are_planned():
   made = clock.lognormal(100_000, 0, availability=.3)
   timeline = clock.asynchronous(

@@ -93,6 +93,10 @@ def test_a_run_on_fewer_training_examples():
     assert len(validation) == 30
     np.testing.assert_array_equal(
         np.sort(np.concatenate([*clients, validation])), few)
+  every, all_ = (split.make(dataclasses.replace(
+      CONFIG, train_examples=count), DATA).clients for count in (N, 0))
+  for indices, expected in zip(every, all_):
+    np.testing.assert_array_equal(indices, expected)
   config = dataclasses.replace(
       CONFIG, train_examples=300, validation_fraction=0., partition='shards')
   alone = partition.shards(DATA.train_labels[few], 5, 2, config.seed)

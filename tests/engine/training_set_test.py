@@ -158,6 +158,7 @@ def test_each_device_has_the_examples_of_its_table(
           table.jobs.client, table.jobs.num_steps)], max(sizes)))
   stored = TrainData(np.arange(num_train)[:, None], np.arange(num_train))
   size = training_set.shard_size(shape, epochs, num_train)
+  assert size <= num_train
   local, shards = training_set.TrainingSet(stored, mesh, size).of_round(table)
   for axis, name in ((1, 'examples_TLB'), (0, 'own')):
     get = lambda table, name=name: (

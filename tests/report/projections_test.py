@@ -72,6 +72,13 @@ def test_the_command_draws_runs_one_beside_the_other(
   assert row.split(' | ')[1] in parts[1].alt
 
 
+def test_at_most_ten_classes_are_drawn(finished, monkeypatch):
+  """The first of them; of digits, which has as many, here the first five."""
+  monkeypatch.setattr(projections, '_MAX_CLASSES', 5)
+  assert np.unique(projections.read(finished, '', 100).labels).tolist() == [
+      0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize('count', [99, 360])
 def test_the_number_of_examples_is_checked(count, finished):
   with pytest.raises(UserError, match=f'must be 100 to 359.*got {count}'):

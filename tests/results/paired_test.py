@@ -117,7 +117,8 @@ def test_a_target_is_reached_by_the_running_median():
 
 
 @pytest.mark.parametrize('reached, text', [
-    ([3, 5, 4], '4'), ([3, None, 4], '4 (2/3)'),
+    ([3, 5, 4], '4'), ([3, 5], '5'), ([3, None, 4], '4 (2/3)'),
+    ([3, None], 'never (1/2)'),
     ([None, None, 3], 'never (1/3)'), ([None], 'never'),
     ([], '')])
 def test_never_is_later_than_all_rounds(reached, text):

@@ -8,6 +8,7 @@ import pytest
 
 import made_runs
 import moon_jax as mj
+from moon_jax.results import read
 
 
 def test_runs_and_rounds_are_data_frames(tmp_path):
@@ -28,6 +29,14 @@ def test_runs_and_rounds_are_data_frames(tmp_path):
       .2, .6, .4, .6]
   assert rounds.index.names == ['run', 'round'] and len(rounds) == 5
   assert 'is_late' not in rounds and 'clients' not in rounds
+
+
+def test_times_are_medians_and_sums_over_rounds(tmp_path):
+  run = read.read(made_runs.write(tmp_path / 'a'))._replace(lines=[
+      {'round': r, 'seconds': seconds, 'examples_per_second': 6 / seconds}
+      for r, seconds in enumerate((1., 6., 2.), 1)])
+  assert run.times() == {'seconds_per_round': 2., 'seconds_of_rounds': 9.,
+                         'examples_per_second': 3.}
 
 
 def test_runs_without_rounds(tmp_path):

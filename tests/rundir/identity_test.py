@@ -3,9 +3,11 @@
 import dataclasses
 import pathlib
 
+import numpy as np
 import pytest
 
-from moon_jax.config import Config
+from moon_jax.config import Config, flags_with
+from moon_jax.data.client_tests import ClientTests
 from moon_jax.errors import UserError
 from moon_jax.rundir.identity import (
   check_same_run,
@@ -13,6 +15,7 @@ from moon_jax.rundir.identity import (
   fingerprint,
   has_same_rounds,
 )
+from moon_jax.training import prepare
 
 
 def test_fingerprint_follows_what_changes_results():
@@ -77,3 +80,43 @@ def test_only_the_same_run_resumes(old, new, why):
       check()
   else:
     check()
+
+
+CLOCK = dict(clock='lognormal', participation=.5)
+
+
+@pytest.mark.parametrize('name, others, lines', [
+    ('cohorts_file', {}, ['0 1', '1 2']),
+    ('clock_file', {}, ['seconds_per_example,download,upload', '.1,9,9',
+                        '.2,9,9']),
+    ('availability_file', CLOCK, ['device,begin,end', 'a,0,9', 'b,0,9'])])
+def test_the_content_of_an_input_file_identifies_the_run(
+    name, others, lines, tmp_path):
+  """Not its name. partition_file and init_from have tests of their own."""
+  assert {*flags_with(is_input=True)} == {
+      'cohorts_file', 'clock_file', 'availability_file', 'partition_file',
+      'init_from'}
+
+  def inputs(file, lines):
+    path = tmp_path / file
+    path.write_text('\n'.join(lines) + '\n')
+    return prepare.inputs_of(Config(
+        dataset='digits', num_clients=4, num_rounds=1,
+        **{name: str(path)} | others), prepare.once())
+
+  first = inputs('a', lines)
+  assert first.keys() == {name} and first == inputs('b', lines)
+  assert inputs('a', [*lines, lines[-1]]) != first
+
+
+def test_a_partition_is_identified_by_all_of_its_examples():
+  """Those of clients, and those that are held out; numbers, order, and part."""
+  clients, tests = [np.arange(4), np.arange(4, 9)], [np.arange(2), np.arange(3)]
+  found = [prepare.fingerprint(*parts) for parts in (
+      (clients,), (clients[::-1],), ([np.arange(5), np.arange(5, 9)],),
+      ([clients[0][::-1], clients[1]],),
+      *((clients, ClientTests(indices, part)) for indices in (
+          tests, tests[::-1]) for part in ('train', 'test')),
+      *((clients, None, np.array(indices)) for indices in ([9], [10], [9, 10])),
+      (clients, ClientTests(tests), np.array([9])))]
+  assert len({*found}) == len(found) == 12

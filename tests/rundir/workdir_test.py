@@ -85,6 +85,21 @@ def test_a_summary_is_that_of_the_configuration(name, tmp_path):
 
 
 @pytest.mark.parametrize('name', [
+    'rounds', 'test_accuracy', 'best_test_accuracy', 'best_round',
+    'seconds_per_round'])
+def test_each_number_of_a_summary_is_checked(name, tmp_path):
+  numbers = {'rounds': 100, 'test_accuracy': .5, 'best_test_accuracy': .5,
+             'best_round': 3, 'seconds_per_round': 1.}
+  made = workdir.Workdir(Config(workdir=str(tmp_path)))
+  made.write_summary(numbers)
+  assert made.summary() == numbers
+  for value in None, '1', True:
+    made.write_summary(numbers | {name: value})
+    with pytest.raises(UserError, match='summary.json must hold numbers for'):
+      made.summary()
+
+
+@pytest.mark.parametrize('name', [
     'config.json', 'partition.npz', 'cohorts.txt.part', 'model.safetensors',
     'checkpoints', 'client_state', 'local_models', 'best'])
 def test_a_path_of_the_wrong_type_is_an_error_before_any_write(name, tmp_path):

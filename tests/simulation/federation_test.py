@@ -144,6 +144,28 @@ def test_a_rule_of_a_clock_does_not_depend_on_the_planned_rounds(digits):
   assert made[0].algorithm.min_received == made[1].algorithm.min_received
 
 
+@pytest.mark.parametrize('changes', [
+    {'label_noise': .1}, {'concept_shift': 2}, {'train_examples': 100},
+    {'validation_fraction': .1}, {'attack': 'label_flip'},
+    {'attack': 'backdoor'},
+    {'client_test_fraction': .1, 'client_eval_every': 1}])
+def test_given_clients_are_not_split_again(changes, digits):
+  """What a configuration does to its own split would be lost."""
+  config = Config(dataset='digits', model='mlp', algorithm='fedavg',
+                  num_clients=5, **changes)
+  name = next(iter(changes))
+  with pytest.raises(UserError, match=f'--{name}=.* changes a split'):
+    build.federation(config, digits, clients=mj.partition.iid(100, 5, 0))
+
+
+def test_all_sets_of_test_examples_are_cut(digits):
+  federation = build.federation(Config(
+      dataset='digits', model='mlp', algorithm='fedavg', attack='backdoor',
+      eval_examples=30), digits)
+  inputs, labels = federation.test_sets['backdoor']
+  assert federation.num_test == 30 and 0 < len(inputs) == len(labels) <= 30
+
+
 def test_clipped_updates_are_divided_by_the_largest_listed_cohort(digits):
   config = Config(
       dataset='digits', model='mlp', algorithm='fedavg', num_clients=8,

@@ -82,6 +82,21 @@ def test_data_are_counted_where_they_are_copied(made, digits, tmp_path):
         'test examples in batches': 4 * test}
 
 
+def test_all_examples_that_the_model_is_tested_on_are_counted(made, digits):
+  train = nbytes([digits.train_inputs, digits.train_labels])
+  for changes in dict(validation_fraction=.2), dict(
+      attack='backdoor', validation_fraction=.2):
+    run = made(**changes)
+    federation = run.federation
+    count = len(federation.validation)
+    size = train * count // len(digits.train_labels) + nbytes(
+        federation.test_sets)
+    assert count > 200 and sizes(memory_lib.data_on_device(run))[
+        'validation examples and further test sets'] == size // 2
+    assert sizes(memory_lib.data_of_cores(run, 2))[
+        'validation examples and further test sets'] == size
+
+
 def test_only_clients_that_are_sampled_need_memory(made):
   config = dataclasses.replace(CONFIG, participation=.1)
   cohorts = cohort.make(config)

@@ -60,6 +60,14 @@ def test_the_calibration_error_equals_a_plain_loop(case):
   assert metrics.ece(logits, labels) == pytest.approx(expected)
 
 
+def test_a_confidence_between_two_bins_is_in_the_lower_one():
+  """1/3 ends the fifth of 15 bins, and the second example is in the sixth."""
+  logits = np.array([[0., 0, 0], [.1, 0, 0]])
+  confidence = np.exp(.1) / (np.exp(.1) + 2)
+  assert metrics.ece(logits, np.array([0, 1])) == pytest.approx(
+      ((1 - 1 / 3) + confidence) / 2)
+
+
 def test_of_equal_logits_the_first_five_classes_are_the_top5():
   """Equal logits everywhere have 5 of 8 classes right, not all or none."""
   labels = np.arange(8, dtype=np.int32)

@@ -10,6 +10,7 @@ import tiny_federation
 
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
+from moon_jax.data import clock
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, round_spec
 from moon_jax.simulation.round_spec import Planner
@@ -59,6 +60,37 @@ def test_weighting_reaches_the_plan(digits):
         jobs.weight, batches / batches.sum(), rtol=1e-6)
 
 
+@pytest.mark.parametrize('local', [
+    {'last_batch': 'drop'}, {'last_batch': 'keep'}, {'local_steps': 5}])
+def test_a_round_counts_the_batches_and_examples_that_it_trains_on(local):
+  """For weights by batches per epoch, and for simulated seconds.
+
+  Clients have 3, 10 and 6 examples.
+  """
+  federation = tiny_federation.make(
+      batch_size=4, local_epochs=2, weighting='batches', **local)
+  work = Planner([round_spec.make(federation, 1, 1)]).work(0, 0)
+  owner = np.repeat(np.arange(3), work.num_steps)
+  examples = np.bincount(owner, (work.batches >= 0).sum(1))
+  epochs = 2 if 'last_batch' in local else work.num_steps / work.share
+  np.testing.assert_array_equal(work.share * epochs, work.num_steps)
+  second = np.ones(3)
+  total, transfer = round_spec.seconds(
+      federation, clock.Clock(second, second, second))
+  np.testing.assert_allclose(total - transfer, examples)
+
+
+@pytest.mark.parametrize('augment', [True, False])
+def test_draws_of_augmentation_recur_if_asked(augment, digits):
+  """Of inputs that are not augmented there is none to recur."""
+  data = digits._replace(augmentation='reflect_crop_flip')
+  for draws in 'fresh', 'recurring':
+    config = dataclasses.replace(CONFIG, augment=augment, **(
+        {'augmentation_draws': draws} if augment else {}))
+    spec = round_spec.make(build.federation(config, data), 1, 1)
+    assert spec.program.recurring_draws == (augment and draws == 'recurring')
+
+
 def test_shapes_are_of_all_listed_rounds(digits, tmp_path):
   """A run that is extended uses the same program."""
   path = tmp_path / 'cohorts.txt'
@@ -83,7 +115,8 @@ def test_noise_is_as_of_images_in_0_to_1(digits):
   np.testing.assert_allclose(std[clients[1]], .3 / .376, rtol=1e-6)
 
 
-def test_frozen_models_are_asked_once_where_that_is_the_same(digits):
+def test_frozen_models_are_asked_once_where_that_is_the_same(
+    digits, monkeypatch):
   def asked_once(dataset=digits, clients=None, **changes):
     config = dataclasses.replace(CONFIG, **{
         'algorithm': 'moon', 'mu': 1., 'local_epochs': 2, **changes})
@@ -100,6 +133,9 @@ def test_frozen_models_are_asked_once_where_that_is_the_same(digits):
   assert not asked_once(algorithm='fedavg')
   # Each example is that of all clients.
   assert not asked_once(clients=[np.arange(40)] * CONFIG.num_clients)
+  # Their outputs for all examples must fit.
+  monkeypatch.setattr(round_spec, '_MAX_FROZEN', 2**20)
+  assert not asked_once()
 
 
 class Counting(Planner):

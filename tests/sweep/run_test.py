@@ -376,7 +376,10 @@ def test_killed_sweeps_resume_to_the_same_bits(tmp_path):
     ([200, 200], [1, 1], '', True, (400, 2)),
     ([16] * 12, [1] * 12, '', False, (2 * 96, 2)),
     ([16] * 12, [1] * 12, '96', False, (96, 2)),
-    ([16] * 12, [1] * 12, '20', False, (16, 1))])
+    ([16] * 12, [1] * 12, '20', False, (16, 1)),
+    # At most 128 per device, with any limit.
+    ([16] * 40, [1] * 40, '', False, (2 * 128, 2)),
+    ([16] * 40, [1] * 40, '1000', False, (2 * 128, 2))])
 def test_a_limit_of_lanes(lanes, devices, limit, is_cpu, expected, monkeypatch):
   """After memory ran out, the next attempt always has fewer lanes."""
   monkeypatch.delenv(lanes_lib.MAX_LANES_VARIABLE, raising=False)

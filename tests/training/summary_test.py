@@ -21,10 +21,13 @@ def test_a_summary_is_of_the_last_rounds():
   lines[2]['clients_left_out'] = [4, 5]
   lines[6]['clients_left_out'] = [4]
   lines[-1]['other_accuracy'] = .2
+  # Clients are evaluated in other rounds, maybe not in the last one.
+  lines[1] |= {'global_heldout_accuracy': .5, 'local_heldout_accuracy': .75}
+  lines[5]['global_heldout_accuracy'] = .25
   found = summary_lib.summarize(types.SimpleNamespace(
       federation=types.SimpleNamespace(
           config=Config(num_rounds=8), metrics={}, test_sets={'other': ()},
-          clients=[[0], [1, 2, 3]]),
+          clients=[[0], [1, 2, 3], range(4, 12)]),
       num_parameters=7, num_lanes=2, bytes_per_round=lambda: 56), lines)
   expected = {
       'rounds': 8, 'test_accuracy': .7, 'test_loss': pytest.approx(.3),
@@ -32,8 +35,10 @@ def test_a_summary_is_of_the_last_rounds():
       'mean_test_accuracy_of_last_5': pytest.approx(.5),
       'clients_left_out': 3, 'seconds_per_round': 4.5,
       'examples_per_second': 45, 'num_parameters': 7, 'lanes': 2,
-      'arithmetic': 'float32', 'client_examples_mean': 2.,
-      'client_examples_std': 1., 'bytes_per_round': 56}
+      'arithmetic': 'float32', 'client_examples_mean': 4.,
+      'client_examples_std': pytest.approx((26 / 3) ** .5),
+      'global_heldout_accuracy': .25, 'local_heldout_accuracy': .75,
+      'bytes_per_round': 56}
   assert {name: found[name] for name in expected} == expected
 
 

@@ -54,3 +54,15 @@ def test_the_time_left(done, rounds, now, left, monkeypatch):
     clock[0] = 105. + 5. * number
     shown.rounds([line(number)])
   assert shown.status.seconds_left(now) == left
+
+
+@pytest.mark.parametrize('now, left', [(105., 10.), (113., 2.), (130., 0.)])
+def test_the_time_left_of_the_last_rounds_of_several_runs(
+    now, left, monkeypatch):
+  """Two of three runs have a round left, of 5 seconds each."""
+  clock = [100.]
+  monkeypatch.setattr(progress.time, 'monotonic', lambda: clock[0])
+  shown = trained(3, num_rounds=5)
+  clock[0] = 115.
+  shown.rounds([line(1)] * 3)
+  assert shown.status.seconds_left(now + 10.) == left
