@@ -38,7 +38,8 @@ _GOLDEN = .618  # of the circle of hues, between two built-in methods
 
 _MARKERS = 'os^DvPX<>*'
 _PUBLISHED_DASHES = (0, (5, 3))
-_DASHES = ('-', (0, (4, 1.2)), (0, (1, 1)), (0, (5, 1.2, 1, 1.2)))
+_DASHES = ('-', (0, (4, 1.2)), (0, (1, 1)), (0, (5, 1.2, 1, 1.2)),
+           (0, (9, 2)), (0, (4, 1, 1, 1, 1, 1)))
 _NEAR = .22  # distance in Oklab of colours that thin lines hardly tell apart
 _EARLY = .1  # of the x axis, that a line may end before it to have a leader
 _WIDTH = 3.8  # inches; on a phone 10 points are then 13 CSS pixels
@@ -164,8 +165,9 @@ def _label_ends(ax, ends):
   left, right = ax.get_xlim()
   early = itertools.cycle(_MARKERS)
   for (y, x, line, color), place in zip(ends, places):
-    leader = {'arrowstyle': '-', 'color': color, 'linewidth': .6,
-              'relpos': (0, .5), 'shrinkA': 1, 'shrinkB': 0}
+    leader: dict[str, Any] | None = {
+        'arrowstyle': '-', 'color': color, 'linewidth': .6, 'relpos': (0, .5),
+        'shrinkA': 1, 'shrinkB': 0}
     if right - x > _EARLY * (right - left):  # it would cross other lines
       leader, marker = None, next(early)
       for at, transform in ((x, y), ax.transData), (
@@ -212,11 +214,11 @@ def shades(methods: Sequence[str]) -> list[str]:
 def _dashes(colors):
   """Returns a line style for each colour; colours that are near have others."""
   found: list[Any] = []
-  for i, color in enumerate(colors):
-    near = [style for style, other in zip(found, colors)
-            if distance(color, other) < _NEAR]
-    found.append(next((style for style in _DASHES if style not in near),
-                      _DASHES[i % len(_DASHES)]))
+  for color in colors:
+    nearest = [min((distance(color, other) for other, used in zip(
+        colors, found) if used == style), default=1.) for style in _DASHES]
+    far = [style for style, gap in zip(_DASHES, nearest) if gap >= _NEAR]
+    found.append(far[0] if far else _DASHES[int(np.argmax(nearest))])
   return found
 
 
