@@ -61,18 +61,19 @@ change only the model that is reported. Most papers use plain SGD (`--momentum=0
 CCVR, FedKD and FedPHP read the number of rounds: in Python give a federation
 `planned_rounds`.
 
-Each method described below is compared with its paper's update in plain NumPy,
-to 1e-5, over rounds of four unequal clients
+Each method described below is compared with the update of its paper as we know
+it, written again in plain NumPy, to 1e-5, over rounds of four unequal clients
 ([papers_test.py](../tests/papers/papers_test.py); FedBN in
-[parts_test.py](../tests/algorithms/parts_test.py)). The last column names
-released code that gives the same results on the same weights and batches
+[parts_test.py](../tests/algorithms/parts_test.py)). The texts of the papers
+could not be opened for this, so both sides are our reading. Only released code
+is independent evidence: the last column names code that gives the same results
+on the same weights and batches
 ([golden values](../tests/papers/golden/README.md)); *third party* is code by
 others than the authors. [Papers and code](papers_and_code.md) lists where the
-two differ. Tables of most methods in one small setting, untuned, are on
-[digits](../experiments/results/tables/methods-small.md) and on
-[CIFAR-10](../experiments/results/tables/methods_cifar10-small.md). A published
-comparison of personalized methods, at its full budget and on its authors'
-clients, is repeated in
+two differ. A table of most methods in one small setting, untuned, is on
+[digits](../experiments/results/tables/methods-small.md); no order of methods
+follows from it. A published comparison of personalized methods, at its full
+budget and on its authors' clients, is repeated in
 [pFedMe's comparison on MNIST](../experiments/results/tables/pfedme-full.md).
 
 All methods pass the same tests of the engine

@@ -14,7 +14,7 @@ COUNTS = dict(
     accuracy=15, rounds=10, epochs=15, clients=22, heterogeneity=11,
     loss_term=9, projection_head=20, mu=15, fedavgm=12, time=12, negatives=4,
     flower=12, second_reproduction=12, data=0, differences=0, projections=0,
-    temperature=0, methods=0, methods_cifar10=0, pfllib=15,
+    temperature=0, methods=0, pfllib=15,
     pfedme=4)
 RANGES = {'accuracy': (1, 100), 'global': (1, 100), 'personal': (1, 100),
           'rounds': (1, 100), 'seconds': (100, 20_000)}
