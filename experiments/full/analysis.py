@@ -1,6 +1,7 @@
 """Computes the endpoints, comparisons and verdicts of PROTOCOL.md."""
 
 from collections.abc import Sequence
+import json
 import math
 import pathlib
 from typing import NamedTuple
@@ -10,14 +11,17 @@ from scipy import stats as scipy_stats
 
 from experiments.full import questions
 from experiments.full.questions import Arm, Question
-from moon_jax.results import paired, read
+from moon_jax.results import paired, read, stats
 from moon_jax.results.paired import Comparison
 
-_CHANCE = 10.  # percent; counts as the accuracy of a diverged run
+CHANCE = 10.  # percent; counts as the accuracy of a diverged run
 _AT_CHANCE = 12.  # percent; a run below it is at chance
 _PAPER_SIZE = 2.8  # the paper's difference of MOON and FedAvg, in points
 MIN_PERMUTED = 12  # fewest pairs for the sign-flip test
 MIN_PAIRS = 3  # for a primary question to enter Holm's adjustment
+_SPREAD_ROUNDS = 50  # last rounds whose spreads over pairs are compared
+_NARROW = 5  # a spread among so few of the smallest is called luck
+_ORDINALS = '', 'second ', 'third ', 'fourth ', 'fifth '
 
 
 class Block(NamedTuple):
@@ -30,19 +34,117 @@ class Block(NamedTuple):
   baseline: np.ndarray
   new: np.ndarray
   diverged: tuple[int, int] = (0, 0)  # the round of each arm; 0 for none
+  on_gpu: tuple[int, int] = (0, 0)  # how many first rounds of each arm
 
 
 def read_blocks(directory: pathlib.Path, question: Question) -> list[Block]:
   """Returns the blocks of a question whose arms both finished or diverged."""
   blocks = []
   for seed in range(question.num_blocks):
-    runs = [_curve(directory / arm.workdir(seed),
-                   arm.num_rounds or question.num_rounds)
-            for arm in (question.baseline, question.new)]
+    arms = question.baseline, question.new
+    workdirs = [directory / arm.workdir(seed) for arm in arms]
+    runs = [_curve(workdir, arm.num_rounds or question.num_rounds)
+            for workdir, arm in zip(workdirs, arms)]
     if all(runs):
       curves, diverged = zip(*runs)
-      blocks.append(Block(seed, *curves, diverged))
+      blocks.append(Block(seed, *curves, diverged,
+                          tuple(map(rounds_on_gpu, workdirs))))
   return blocks
+
+
+def rounds_on_gpu(workdir: pathlib.Path) -> int:
+  """Returns how many rounds a run begins with on a GPU.
+
+  begun.json has them if the run ended elsewhere, since summary.json names the
+  device of the last rounds only.
+  """
+  for name in ('begun.json', 'summary.json'):
+    if (workdir / name).exists():
+      found = json.loads((workdir / name).read_text())
+      return found['rounds'] if found.get('device', 'cpu') != 'cpu' else 0
+  return 0
+
+
+class Tested(NamedTuple):
+  """One comparison of amendment 3, on the mean of the last 10 rounds."""
+
+  new: Arm
+  baseline: Arm
+  comparison: Comparison  # with the unadjusted interval
+  low: float  # of the Bonferroni interval
+  high: float
+  holm_p: float
+  verdict: str  # "higher", "lower" or "open"
+
+
+def read_fresh(directory: pathlib.Path
+               ) -> dict[int, dict[Arm, tuple[np.ndarray, int]]]:
+  """Returns the runs on fresh splits that have finished or diverged, by seed.
+
+  Each has its accuracies by round and the round of divergence, or 0.
+  """
+  found = {seed: {arm: run for arm in questions.FRESH if (run := _curve(
+      directory / arm.workdir(seed), questions.MAIN.num_rounds))}
+           for seed in questions.FRESH_SEEDS}
+  return {seed: runs for seed, runs in found.items() if runs}
+
+
+def whole_blocks(fresh: dict[int, dict[Arm, tuple[np.ndarray, int]]]
+                 ) -> list[dict[Arm, np.ndarray]]:
+  """Returns the curves of the seeds that have all their runs."""
+  return [{arm: curve for arm, (curve, _) in runs.items()}
+          for runs in fresh.values() if len(runs) == len(questions.FRESH)]
+
+
+def compare_fresh(blocks: list[dict[Arm, np.ndarray]], endpoint, new: Arm,
+                  baseline: Arm) -> Comparison:
+  """Compares an endpoint of two methods on fresh splits."""
+  return paired.compare(*([endpoint(block[arm]) for block in blocks]
+                          for arm in (new, baseline)))
+
+
+def tests_of_fresh(blocks: list[dict[Arm, np.ndarray]]) -> list[Tested]:
+  """Returns the tests of amendment 3; none before all blocks are there.
+
+  A comparison without a p-value, of equal differences, counts as p = 1.
+  """
+  if len(blocks) < len(questions.FRESH_SEEDS):
+    return []
+  arms = [(questions.FRESH[new], questions.FRESH[baseline])
+          for new, baseline in questions.FRESH_TESTS]
+  found = [compare_fresh(blocks, stats.mean_of_last, *of) for of in arms]
+  holm = paired.holm([1. if math.isnan(c.p_value) else c.p_value
+                      for c in found])
+  return [Tested(
+      *of, c, *(paired.interval(c.differences, paired.LEVEL / len(arms))
+                if c.std > 0 else (math.nan, math.nan)), p,
+      'open' if p >= paired.LEVEL else 'higher' if c.mean > 0 else 'lower')
+          for of, c, p in zip(arms, found, holm)]
+
+
+def luck(blocks: Sequence[Block]) -> str:
+  """Returns how small the spread of the last round is, '' if it is usual.
+
+  A narrow interval of one round, where other rounds have wider ones, is an
+  accident of that round.
+  """
+  d_ST = np.stack([block.new - block.baseline for block in blocks])
+  if len(d_ST) < MIN_PAIRS or d_ST.shape[1] < _SPREAD_ROUNDS:
+    return ''
+  std_T = d_ST[:, -_SPREAD_ROUNDS:].std(0, ddof=1)
+  rank = int((std_T < std_T[-1]).sum())
+  if rank >= _NARROW or not std_T[-1] < np.median(std_T):
+    return ''
+  rounds = d_ST.shape[1]
+  return (f'the spread of the last round is the {_ORDINALS[rank]}smallest of '
+          f'rounds {rounds - _SPREAD_ROUNDS + 1} to {rounds}')
+
+
+def gains(question: Question, blocks: Sequence[Block]) -> list[float]:
+  """Returns by how many points both arms rise in the last 10 rounds."""
+  return [float(np.mean([curve[-1] - curve[-1 - stats.LAST]
+                         for curve in curves]))
+          for _, curves in sides(question, blocks)]
 
 
 def sides(question: Question, blocks: Sequence[Block]
@@ -66,7 +168,7 @@ def _curve(workdir, num_rounds):
     return np.array(accuracies[:num_rounds]), 0
   if run.state.kind != 'diverged':
     return None
-  return np.array(accuracies + [_CHANCE] * (num_rounds - done)), done + 1
+  return np.array(accuracies + [CHANCE] * (num_rounds - done)), done + 1
 
 
 def last(curve_T: np.ndarray) -> float:
@@ -113,8 +215,15 @@ def adjusted(blocks: dict[str, list[Block]]) -> dict[str, float]:
       [compare(blocks[name], last).p_value for name in names])))
 
 
-def verdict(question: Question, comparison: Comparison) -> str:
-  """Returns the protocol's sentence on a comparison of MOON with FedAvg."""
+def verdict(question: Question, comparison: Comparison,
+            but: Sequence[str] = ()) -> str:
+  """Returns the protocol's sentence on a comparison of MOON with FedAvg.
+
+  Args:
+    question: the question.
+    comparison: of one endpoint.
+    but: what restricts a difference whose interval does not contain 0.
+  """
   size = f'{comparison.mean:+.1f} points'
   if not question.is_primary:
     n = len(comparison.differences)
@@ -124,20 +233,21 @@ def verdict(question: Question, comparison: Comparison) -> str:
     return f'open: {"one pair" if n == 1 else f"{n} equal pairs"} ({size}).'
   size += f' (95% interval {comparison.low:+.1f} to {comparison.high:+.1f})'
   pairs = f'over {len(comparison.differences)} pairs'
+  words = lambda word: '; '.join([word, *but])
   if comparison.low > 0:
     is_inside = comparison.low <= _PAPER_SIZE <= comparison.high
     where = 'inside' if is_inside else 'outside'
-    return (f"MOON is ahead, {size} {pairs}: the paper's sign holds; the "
+    return (f"{words('higher')}: {size} {pairs}, the paper's sign; the "
             f"paper's size (+{_PAPER_SIZE}) lies {where} the interval.")
   if comparison.high < 0:
     new, old = (arm.published[-1].mean
                 for arm in (question.new, question.baseline))
     is_paper = question is questions.MAIN
-    return f'MOON is behind, {size} {pairs}' + (
-        ': the sign of the reproduction holds.' if is_paper or new < old else
-        '; the reproduction has it ahead.')
+    return f"{words('lower')}: {size} {pairs}, " + (
+        'the sign of the reproduction.' if is_paper or new < old else
+        'not the sign of the reproduction.')
   if comparison.equivalence_p < paired.LEVEL:
-    return f'no useful difference, {size} {pairs}, within ±1 point.'
+    return f'no useful difference: {size} {pairs}, within ±1 point.'
   return f'open: {size} {pairs}.'
 
 

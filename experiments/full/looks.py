@@ -34,7 +34,8 @@ class State(NamedTuple):
   Attributes:
     number: the look that was reached last, from 1; 0 before the first.
     look: this look, or the first one.
-    verdict: "ahead", "behind" or "open"; open before the first look.
+    verdict: "higher", "lower" or "open"; open before the first look. The
+      amendment calls the first two ahead and behind.
     is_interim: whether there are other pairs than those of the look.
   """
 
@@ -67,7 +68,7 @@ def state(d: np.ndarray) -> State:
       break
     number += 1
     low, high = paired.interval(d[:look.pairs], look.level)
-    verdict = 'ahead' if low > 0 else 'behind' if high < 0 else 'open'
+    verdict = 'higher' if low > 0 else 'lower' if high < 0 else 'open'
   look = LOOKS[max(number, 1) - 1]
   return State(number, look, verdict, not number or len(d) != look.pairs)
 
@@ -105,9 +106,26 @@ def sentence(blocks: Sequence[Block]) -> str:
   if found.verdict == 'open':
     final = ', final' if found.number == len(LOOKS) else ''
     return f'open{final}: {interval}.{later}'
-  holds = rest_low > 0 if found.verdict == 'ahead' else rest_high < 0
+  holds = rest_low > 0 if found.verdict == 'higher' else rest_high < 0
   only = '' if holds else ' This holds only with pair 0.'
-  return f'MOON is {found.verdict}, {interval}.{only}{later}'
+  return f'{found.verdict}: {interval}.{only}{later}'
+
+
+def at_end(blocks: Sequence[Block]) -> str:
+  """Returns the mean difference over the last 10 rounds, as text.
+
+  It has the pairs and the level of the last look, and no interval before the
+  first one.
+  """
+  d = differences(blocks)
+  found = state(d)
+  pairs = [stats.mean_of_last(block.new) - stats.mean_of_last(block.baseline)
+           for block, _ in zip(blocks, d)]
+  if not found.number:
+    return f'{np.mean(pairs):+.1f} points'
+  pairs, level = pairs[:found.look.pairs], found.look.level
+  return (f'{np.mean(pairs):+.1f} points ({_percent(level)} interval '
+          f'{stats.interval_text(*paired.interval(pairs, level))})')
 
 
 def table(blocks: Sequence[Block]) -> list[list[str]]:

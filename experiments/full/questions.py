@@ -90,19 +90,20 @@ _FEDAVG = Arm('fedavg', 'FedAvg', FEDAVG, (Published(_PAPER, 66.3, .5),))
 
 
 def _on_split_0(arm: Arm) -> Arm:
-  """Returns an arm on the paper's split."""
+  """Returns an arm on the split of seed 0, probably the paper's."""
   return arm._replace(
       name=f'{arm.name}-split0', flags=(*arm.flags, '--partition_seed=0'))
 
 
 SORTED = (_sorting('0.01'), _sorting('0.005'))
 MAIN = Question(
-    'moon', 'MOON against FedAvg, 10 clients, 100 rounds of 10 epochs',
+    'moon', 'MOON against FedAvg, 10 clients, a split per seed, 100 rounds of '
+    '10 epochs',
     _FEDAVG, Arm('moon', 'MOON', MOON, (Published(_PAPER, 69.1, .4),)),
     num_rounds=100, num_blocks=5)
 SPLIT = Question(
     'moon-split0',
-    "MOON against FedAvg on the paper's split, 100 rounds of 10 epochs",
+    'MOON against FedAvg on the split of seed 0, 100 rounds of 10 epochs',
     *(_on_split_0(arm)._replace(block_0=arm.name)  # that of question 2
       for arm in (_FEDAVG, MAIN.new)),
     num_rounds=100, num_blocks=8, is_primary=False)
@@ -140,10 +141,11 @@ QUESTIONS = (*SORTED, MAIN, SPLIT, FEW, RECIPE, *SECONDARY)
 
 
 def _beside_fedavg(arm: Arm) -> Question:
-  """Returns a method beside FedAvg of the same seed on the paper's split."""
+  """Returns a method beside FedAvg of the same seed on the split of seed 0."""
   return Question(
-      f'{arm.name}-split0', f"{arm.title} against FedAvg on the paper's split",
-      SPLIT.baseline, _on_split_0(arm), num_rounds=100, num_blocks=3,
+      f'{arm.name}-split0',
+      f'{arm.title} against FedAvg on the split of seed 0', SPLIT.baseline,
+      _on_split_0(arm), num_rounds=100, num_blocks=3,
       is_primary=False)
 
 
@@ -187,6 +189,12 @@ NO_HEAD = _on_split_0(Arm(
     'fedavg-no-head', 'FedAvg without its projection head',
     (*FEDAVG, '--noprojection_head'), (Published(_PAPER, 66.7, math.nan),),
     commit=AMENDMENT_3))
+# What amendment 3 tests, one Holm family: indices of FRESH, new and baseline.
+FRESH_TESTS = (1, 0), (2, 0), (2, 1)
+WITHOUT_HEAD = Question(
+    'no-head', 'MOON against FedAvg, both without projection head, on the '
+    'split of seed 0', NO_HEAD, ROW[-1].new, num_rounds=100, num_blocks=3,
+    is_primary=False)
 
 
 def amendment_3() -> list[Run]:
@@ -214,8 +222,8 @@ def runs(question: Question, blocks: range | None = None) -> list[Run]:
 def in_order() -> list[Run]:
   """Returns all runs once, in the order of the protocol and its amendment.
 
-  Seeds 5 to 7 on the split of seed 0 are for a look that may not be needed; they
-  come last and are started with --match.
+  Seeds 5 to 7 on the split of seed 0 are for a look that may not be needed;
+  they come last and are started with --match.
   """
   return list(dict.fromkeys([
       *(run for seed in range(3) for question in SORTED

@@ -5,6 +5,7 @@ experiments/evidence.py writes them into the documents.
 
 from collections.abc import Sequence
 import json
+import math
 import pathlib
 import textwrap
 from typing import Any
@@ -17,14 +18,22 @@ from experiments.full.analysis import (
   answer,
   Block,
   compare,
+  compare_fresh,
+  gains,
   last,
+  luck,
   MIN_PAIRS,
   MIN_PERMUTED,
   needed,
+  published_difference,
   read_blocks,
+  read_fresh,
+  rounds_on_gpu,
   sides,
   sign_flip_p,
+  tests_of_fresh,
   verdict,
+  whole_blocks,
 )
 from experiments.full.questions import Question
 from moon_jax.results import figures, paired, stats
@@ -45,15 +54,21 @@ def everything() -> str:
   parts = [section(question, found, holm.get(question.name))
            for question in questions.QUESTIONS
            if (found := blocks[question.name])]
-  return '\n\n'.join([_commits(RESULTS), *parts, row(RESULTS)]).strip()
+  return '\n\n'.join(filter(None, [
+      _commits(RESULTS), *parts, row(RESULTS), no_head(RESULTS),
+      fresh(RESULTS)]))
 
 
 def _commits(directory):
-  """Returns a sentence on the code and the device of the runs."""
+  """Returns a sentence on the commits and the devices of the runs."""
   begun = {path.parent.name: json.loads(path.read_text())
            for path in sorted(directory.glob('*/begun.json'))}
-  text = (f'Commit {questions.COMMIT[:7]}; part 4 of the amendment, '
-          f'{questions.PART_4[:7]}')
+  planned = questions.amendment_3()
+  added = sum((directory / run.name).is_dir() for run in planned)
+  text = (f'Commit {questions.COMMIT[:7]}; part 4 of the first amendment, '
+          f'{questions.PART_4[:7]}') + (
+              f'; amendment 3, {questions.AMENDMENT_3[:7]} '
+              f'({added} of {len(planned)} runs)' if added else '')
   if begun:
     groups = {}
     for name, facts in begun.items():
@@ -71,11 +86,6 @@ def summary() -> str:
   """Returns a table of accuracies, and the verdicts on MOON."""
   blocks = _read()
   holm = adjusted(blocks)
-  adjusted_p = lambda q: (
-      f" Holm's p: {stats.p_text(holm[q.name])}" + (
-          ', not significant at 0.05.' if compare(
-              blocks[q.name], last).p_value < paired.LEVEL <= holm[q.name]
-          else '.') if q.name in holm else '')
   primary = [q for q in questions.QUESTIONS if q.is_primary]
   rows = [['clients, rounds of 10 epochs', 'method',
            'test accuracy after the last round (%)',
@@ -83,17 +93,87 @@ def summary() -> str:
   for question in (primary[0], questions.SPLIT, *primary[1:]):
     setting = question.title.split(', ', 1)[1].replace(' of 10 epochs', '')
     if question is questions.SPLIT:
-      setting = f"10 clients, the paper's split, {setting}"
-    for arm, curves in sides(question, blocks[question.name]):
+      setting = f'10 clients, the split of seed 0, {setting}'
+    for side, (arm, curves) in enumerate(
+        sides(question, blocks[question.name])):
       if curves:
         rows.append([
-            setting, arm.title, *_endpoints(curves), len(curves), '; '.join(
+            setting, arm.title, *_endpoints(curves),
+            _num_runs(curves, blocks[question.name], side), '; '.join(
                 f'{source.mean:.1f} ± {source.std:.1f} ({source.source})'
                 for source in arm.published)])
+  fresh_blocks = whole_blocks(read_fresh(RESULTS))
+  rows += [[f'10 clients, fresh splits, {questions.MAIN.num_rounds} rounds',
+            arm.title, *_endpoints([block[arm] for block in fresh_blocks]),
+            len(fresh_blocks), '']
+           for arm in questions.FRESH if fresh_blocks]
+  on_fresh, untested = fresh_sentence(RESULTS), _not_tested(blocks)
   return '\n'.join([markdown(rows), '', *(
-      f'- {q.title}: {headline(q, found)}{_so_far(q, found)}{adjusted_p(q)}'
+      f'- **{q.title}.** '
+      f'{sentence(both_endpoints(q, found, holm.get(q.name)))}'
+      f'{_so_far(q, found)}'
       for q in questions.QUESTIONS
-      if q in (*primary, questions.SPLIT) and (found := blocks[q.name]))])
+      if q in (*primary, questions.SPLIT) and (found := blocks[q.name])),
+      *[f'- **Fresh splits.** {sentence(on_fresh)}'] * bool(on_fresh),
+      *[f'- **Not tested.** {" ".join(untested)}'] * bool(untested)])
+
+
+def _not_tested(blocks):
+  """Returns sentences on one local epoch, and on methods above MOON."""
+  sentences = []
+  if found := blocks[questions.ONE_EPOCH.name]:
+    mean = compare(found, stats.mean_of_last).mean
+    sentences.append(
+        'One local epoch instead of 10, a split per seed: mean of the last '
+        f'{stats.LAST} rounds {mean:+.1f} points over {len(found)} pairs.')
+  if higher := higher_than_moon(RESULTS, stats.mean_of_last):
+    sentences.append(
+        'Other methods on the split of seed 0 whose mean of the last '
+        f'{stats.LAST} rounds is above that of MOON: ' + '; '.join(
+            f'{question.new.title}, by {c.mean:+.1f} points over '
+            f'{len(c.differences)} pairs (95% interval, unadjusted and not '
+            f'planned, {stats.interval_text(c.low, c.high)})'
+            for question, c in higher.items()) + '.')
+  return sentences
+
+
+def higher_than_moon(directory: pathlib.Path, endpoint
+                     ) -> dict[Question, paired.Comparison]:
+  """Returns the methods of part 4 with a higher mean than MOON, same seeds."""
+  moon = {block.seed: endpoint(block.new)
+          for block in read_blocks(directory, questions.SPLIT)}
+  found = {}
+  for question in questions.ROW:
+    common = [block for block in read_blocks(directory, question)
+              if block.seed in moon]
+    c = paired.compare([endpoint(block.new) for block in common],
+                       [moon[block.seed] for block in common])
+    if c.mean > 0:
+      found[question] = paired.shown(c)
+  return found
+
+
+def sentence(text: str) -> str:
+  """Returns a text with a capital letter at its beginning."""
+  return text[:1].upper() + text[1:]
+
+
+def _num_runs(curves, blocks, side):
+  """Returns the number of runs of an arm, and which rounds ran on a GPU."""
+  on_gpu = _on_gpu(blocks, side)
+  return f'{len(curves)}' + f' ({on_gpu})' * bool(on_gpu)
+
+
+def _on_gpu(blocks, side):
+  """Returns which rounds of an arm ran on a GPU, or ''."""
+  begun = {block.seed: block.on_gpu[side] for block in blocks
+           if block.on_gpu[side]}
+  if not begun:
+    return ''
+  seeds = '' if len(begun) == len(blocks) else (
+      f'seed {", ".join(map(str, begun))}: ')
+  return (f'{seeds}rounds 1 to {stats.range_text(begun.values(), " or ")} on '
+          'a GPU')
 
 
 def _endpoints(curves):
@@ -115,27 +195,82 @@ def _read():
   return {q.name: read_blocks(RESULTS, q) for q in questions.QUESTIONS}
 
 
-def headline(question: Question, blocks: list[Block]) -> str:
-  """Returns the verdict on a question, one sentence."""
+def headline(question: Question, blocks: list[Block],
+             holm_p: float | None = None) -> str:
+  """Returns the verdict on a question: a word, a colon and what it rests on."""
   if question in questions.SORTED:
     return answer(blocks)
   if question is questions.SPLIT:
     return looks.sentence(blocks)
-  return verdict(question, compare(blocks, last))
+  return verdict(question, compare(blocks, last),
+                 _restrictions(question, blocks, holm_p))
 
 
-def full_verdict(question: Question, blocks: list[Block]) -> str:
-  """Returns the verdict, the second endpoint and what is still missing."""
-  has_interval = question not in (questions.SPLIT, *questions.SECONDARY)
-  sentences = [headline(question, blocks),
+def _restrictions(question, blocks, holm_p):
+  """Returns what restricts a difference that is significant by itself."""
+  found, but = compare(blocks, last), []
+  if holm_p is not None and found.p_value < paired.LEVEL <= holm_p:
+    but.append(f"not by Holm's p ({stats.p_text(holm_p)})")
+  if question is questions.MAIN:  # its block 0 is pair 0 of SPLIT
+    rest = compare([block for block in blocks if block.seed], last)
+    if rest.low <= 0 <= rest.high:
+      but.append(f'open without the split of seed 0 ({rest.mean:+.1f} points, '
+                 f'95% interval {stats.interval_text(rest.low, rest.high)})')
+  return but
+
+
+def both_endpoints(question: Question, blocks: list[Block],
+                   holm_p: float | None = None) -> str:
+  """Returns the verdict and the mean of the last 10 rounds.
+
+  This mean comes first if the last round has a narrow interval by luck.
+  """
+  verdict_text = headline(question, blocks, holm_p)
+  if question in questions.SORTED:
+    return verdict_text
+  at_end = compare(blocks, stats.mean_of_last)
+  size, pairs = f'{at_end.mean:+.1f} points', ''
+  if question is questions.SPLIT:
+    size = looks.at_end(blocks)
+  elif question.is_primary and not math.isnan(at_end.low):
+    size += f' (95% interval {stats.interval_text(at_end.low, at_end.high)})'
+    sign, word = (1, 'higher') if at_end.mean > 0 else (-1, 'lower')
+    pairs = (f', MOON {word} in {sum(sign * d > 0 for d in at_end.differences)}'
+             f' of {len(at_end.differences)} pairs')
+  means = f'mean of the last {stats.LAST} rounds'
+  lucky = '' if question in questions.SECONDARY else luck(blocks)
+  if lucky:
+    word, _, rest = verdict_text.partition(': ')
+    text = (f'{word}: {means} {size}{pairs}. Last round, which the verdict is '
+            f'about: {rest} This interval is narrow by luck: {lucky}.')
+  else:
+    kind = ' (secondary endpoint)' * question.is_primary
+    text = f'{verdict_text} M{means[1:]}{kind}: {size}{pairs}.'
+  adjusted_p = "not by Holm's p" not in text and stats.p_text(holm_p)
+  return ' '.join((text, *_caveats(question, blocks), *[
+      f"Holm's p: {adjusted_p}."] * bool(adjusted_p)))
+
+
+def _caveats(question, blocks):
+  """Returns sentences on the reproduction's recipe, none on others."""
+  if question is not questions.RECIPE:
+    return []
+  theirs = published_difference(question)
+  rise = gains(question, blocks)
+  on_gpu = ' '.join(f'{arm.title}: {found}.' for side, (arm, _) in enumerate(
+      sides(question, blocks)) if (found := _on_gpu(blocks, side)))
+  return [f'The difference of the reproduction is {theirs.mean:+.1f} (95% '
+          f'interval {stats.interval_text(theirs.low, theirs.high)}).',
+          f'Neither method has converged: in the last {stats.LAST} rounds '
+          f'FedAvg gains {rise[0]:.1f} points, MOON {rise[1]:.1f}.',
+          *[on_gpu] * bool(on_gpu)]
+
+
+def full_verdict(question: Question, blocks: list[Block],
+                 holm_p: float | None = None) -> str:
+  """Returns the verdict, both endpoints and what is still missing."""
+  sentences = [both_endpoints(question, blocks, holm_p),
                needed(question, compare(blocks, last))]
-  if question not in questions.SORTED:
-    at_end = compare(blocks, stats.mean_of_last)
-    interval = stats.interval_text(at_end.low, at_end.high)
-    sentences.append(
-        f'Mean of the last {stats.LAST} rounds: {at_end.mean:+.1f} points'
-        + (f' (95% interval {interval})' if interval and has_interval else '')
-        + '.')
   if num_diverged := sum(bool(r) for b in blocks for r in b.diverged):
     sentences.append(f'{num_diverged} of {2 * len(blocks)} runs diverged.')
   sentences.append(_so_far(question, blocks).strip())
@@ -154,11 +289,11 @@ def _so_far(question, blocks):
 def section(question: Question, blocks: list[Block],
             holm_p: float | None) -> str:
   """Returns the section of a question."""
-  sentence = full_verdict(question, blocks)
+  text = full_verdict(question, blocks, holm_p)
   is_sorting = question in questions.SORTED
   is_split, has_rounds = question is questions.SPLIT, question in _BY_ROUND
   parts = [f'### {question.title}',
-           f'**{sentence[0].upper()}{sentence[1:]}**', _pairs(question, blocks),
+           f'**{sentence(text)}**', _pairs(question, blocks),
            _tests(question, blocks, holm_p), _published(question, blocks),
            '' if is_sorting else _rounds(blocks),
            markdown(looks.table(blocks)) if is_split else '',
@@ -178,20 +313,20 @@ def row(directory: pathlib.Path) -> str:
   if not rows:
     return ''
   return '\n\n'.join((
-      "### Other methods on the paper's split",
-      'Parts 4 and 5 of the amendment. All rows have seeds '
+      '### Other methods on the split of seed 0',
+      'Parts 4 and 5 of the first amendment. All rows have seeds '
       f'0 to {_ROW_SEEDS - 1} at most; MOON has more pairs above. Differences '
       'are over the seeds that a row has in common with FedAvg or MOON. '
       'P-values are of the difference from FedAvg, adjusted for the '
       f'{len(questions.ROW)} methods of part 4; with {MIN_PAIRS} pairs only '
       'large effects reach 0.05. The paper compares MOON without its head '
-      'with FedAvg without it (66.7); here FedAvg has it, so that its interval '
-      'and p-value are of two different networks.',
+      'with FedAvg without it (66.7); in this table FedAvg has it, so that its '
+      'interval and p-value are of two different networks.',
       markdown(rows)))
 
 
 def row_table(directory: pathlib.Path) -> list[list[Any]]:
-  """Returns the rows of a table of methods on the paper's split, or []."""
+  """Returns the rows of a table of methods on the split of seed 0, or []."""
   methods = (*questions.ROW, *questions.OTHER_MU)
   blocks = {question: found for question in (questions.SPLIT, *methods) if (
       found := [block for block in read_blocks(directory, question)
@@ -220,7 +355,8 @@ def row_table(directory: pathlib.Path) -> list[list[Any]]:
     diverged = sum(bool(b.diverged[side]) for b in blocks[question])
     return [arm.title, published, above, at_end,
             of_last if len(curves[0]) > 1 else '',
-            f'{len(curves)}' + f' ({diverged} diverged)' * bool(diverged)]
+            _num_runs(curves, blocks[question], side)
+            + f' ({diverged} diverged)' * bool(diverged)]
 
   rows = [['method', 'published (%)', 'ours - published', 'last round (%)',
            f'mean of last {stats.LAST} (%)', 'runs',
@@ -247,12 +383,149 @@ def row_table(directory: pathlib.Path) -> list[list[Any]]:
   return rows
 
 
+def no_head(directory: pathlib.Path) -> str:
+  """Returns a section on both methods without projection head, or ''."""
+  question = questions.WITHOUT_HEAD
+  blocks = read_blocks(directory, question)
+  if not blocks:
+    return ''
+  return '\n\n'.join((
+      '### Without projection head',
+      f'**{sentence(no_head_sentence(directory))}**',
+      'Part 2 of [amendment 3](../full/AMENDMENT_3.md): MOON and FedAvg, both '
+      'without projection head, on the split of seed 0.',
+      _pairs(question, blocks), _published(question, blocks)))
+
+
+def no_head_sentence(directory: pathlib.Path) -> str:
+  """Returns MOON - FedAvg, both without projection head; '' without runs."""
+  question = questions.WITHOUT_HEAD
+  blocks = read_blocks(directory, question)
+  if not blocks:
+    return ''
+  new, old = (arm.published[0].mean
+              for arm in (question.new, question.baseline))
+  texts = []
+  for endpoint in (stats.mean_of_last, last):
+    c = paired.shown(compare(blocks, endpoint))
+    interval = stats.interval_text(c.low, c.high)
+    texts.append(f'{c.mean:+.1f} points'
+                 + f' (95% interval, unadjusted, {interval})' * bool(interval))
+  n = len(blocks)
+  return (f'mean of the last {stats.LAST} rounds: {texts[0]} over {n} '
+          f'pair{"s" * (n != 1)}; last round: {texts[1]}; published '
+          f'{new - old:+.1f}; not tested.' + _diverged(blocks)
+          + f' {n} of {question.num_blocks} pairs so far.' * (
+              n < question.num_blocks))
+
+
+def _diverged(blocks):
+  count = sum(bool(r) for block in blocks for r in block.diverged)
+  return f' {count} of {2 * len(blocks)} runs diverged.' if count else ''
+
+
+def fresh(directory: pathlib.Path) -> str:
+  """Returns the section on fresh splits of amendment 3, '' without runs."""
+  found = read_fresh(directory)
+  if not found:
+    return ''
+  name = lambda arm: arm.title.split(',')[0]
+  pairs = [(questions.FRESH[new], questions.FRESH[old])
+           for new, old in questions.FRESH_TESTS]
+  rows = [['block', *(f'{name(arm)}, mean of last {stats.LAST}'
+                      for arm in questions.FRESH),
+           *(f'{name(new)} - {name(old)}' for new, old in pairs),
+           *(f'{name(arm)}, last round' for arm in questions.FRESH),
+           'rounds on a GPU']]
+  for seed, runs in found.items():
+    at_end = {arm: stats.mean_of_last(curve)
+              for arm, (curve, _) in runs.items()}
+    on_gpu = {arm: rounds_on_gpu(directory / arm.workdir(seed)) for arm in runs}
+    rows.append([
+        seed, *(f'{at_end[arm]:.2f}' + (
+            f' (diverged in round {runs[arm][1]})' if runs[arm][1] else '')
+                if arm in runs else '' for arm in questions.FRESH),
+        *(f'{at_end[new] - at_end[old]:+.2f}' if {new, old} <= at_end.keys()
+          else '' for new, old in pairs),
+        *(f'{last(runs[arm][0]):.2f}' if arm in runs else ''
+          for arm in questions.FRESH),
+        ', '.join(f'{name(arm)} 1 to {rounds}'
+                  for arm, rounds in on_gpu.items() if rounds) or 'none'])
+  if blocks := whole_blocks(found):
+    mean = lambda endpoint, arm: stats.mean_and_std(
+        [endpoint(block[arm]) for block in blocks], 2)
+    rows.append([
+        f'mean of {len(blocks)}',
+        *(mean(stats.mean_of_last, arm) for arm in questions.FRESH),
+        *(stats.mean_and_std(compare_fresh(
+            blocks, stats.mean_of_last, *of).differences, 2, sign='+')
+          for of in pairs),
+        *(mean(last, arm) for arm in questions.FRESH), ''])
+  tests = [['difference', 'mean of last 10, points', '95% interval, unadjusted',
+            '98.33% interval, Bonferroni', 'p, paired t', 'p, Holm', 'verdict',
+            'last round, points, not tested']]
+  for test in tests_of_fresh(blocks):
+    c = test.comparison
+    after = compare_fresh(blocks, last, test.new, test.baseline)
+    tests.append([
+        f'{name(test.new)} - {name(test.baseline)}', f'{c.mean:+.2f}',
+        stats.interval_text(c.low, c.high, 2),
+        stats.interval_text(test.low, test.high, 2), stats.p_text(c.p_value),
+        stats.p_text(test.holm_p), test.verdict, f'{after.mean:+.2f}'])
+  return '\n\n'.join((
+      '### Fresh splits', f'**{sentence(fresh_sentence(directory))}**',
+      'Part 1 of [amendment 3](../full/AMENDMENT_3.md): 10 clients, Dirichlet '
+      '0.5, 100 rounds of 10 epochs, seeds '
+      f'{questions.FRESH_SEEDS[0]} to {questions.FRESH_SEEDS[-1]}, each with '
+      'its own split, which no earlier comparison used. SCAFFOLD has '
+      "NIID-Bench's form. Differences are in points. Means are over the blocks "
+      'that have all their runs.',
+      markdown(rows), *[markdown(tests)] * (len(tests) > 1)))
+
+
+def fresh_sentence(directory: pathlib.Path) -> str:
+  """Returns the verdicts on fresh splits, or that blocks are missing.
+
+  It is '' without runs. Before all blocks are there, it has means only.
+  """
+  found = read_fresh(directory)
+  if not found:
+    return ''
+  blocks, planned = whole_blocks(found), len(questions.FRESH_SEEDS)
+  name = lambda arm: arm.title.split(',')[0]
+  diverged = sum(bool(r) for runs in found.values() for _, r in runs.values())
+  count = sum(map(len, found.values()))
+  suffix = (f' {diverged} of {count} runs diverged and count as an accuracy of '
+            '10% from that round on.' if diverged else '')
+  if tests := tests_of_fresh(blocks):
+    return (f'mean of the last {stats.LAST} rounds over {planned} blocks: '
+            + '; '.join(
+                f'{name(t.new)} - {name(t.baseline)} {t.verdict}, '
+                f'{t.comparison.mean:+.1f} points (95% interval, unadjusted, '
+                f'{stats.interval_text(t.comparison.low, t.comparison.high)}; '
+                f"Holm's p: {stats.p_text(t.holm_p)})" for t in tests)
+            + f'.{suffix}')
+  if not blocks:
+    return f'interim: none of {planned} blocks is complete.{suffix}'
+  means = []
+  for new, old in questions.FRESH_TESTS:
+    arms = questions.FRESH[new], questions.FRESH[old]
+    mean = compare_fresh(blocks, stats.mean_of_last, *arms).mean
+    means.append(f'{name(arms[0])} - {name(arms[1])} {mean:+.1f}')
+  return (f'interim, {len(blocks)} of {planned} blocks: {"; ".join(means)} '
+          f'points in the mean of the last {stats.LAST} rounds. There are no '
+          f'intervals, tests and verdicts before all blocks are there.{suffix}')
+
+
 def _pairs(question, blocks):
   """Returns a table with one row per pair, then means and deviations."""
   old, new = question.baseline.title, question.new.title
   rows = [['block', old, new, 'difference', f'{old}, mean of last {stats.LAST}',
            f'{new}, mean of last {stats.LAST}', 'difference']]
   columns = []
+  has_gpu = any(map(any, [block.on_gpu for block in blocks]))
+  rows[0] += [f'{arm.title}, rounds on a GPU'
+              for arm in (question.baseline, question.new)] * has_gpu
   for endpoint in (last, stats.mean_of_last):
     a, b = (np.array([endpoint(curve) for curve in curves])
             for _, curves in sides(question, blocks))
@@ -262,9 +535,11 @@ def _pairs(question, blocks):
                 for r in block.diverged]
     rows.append([block.seed, *[
         f'{c[i]:+.2f}' if j % 3 == 2 else f'{c[i]:.2f}{suffixes[j % 3]}'
-        for j, c in enumerate(columns)]])
+        for j, c in enumerate(columns)], *[
+            f'1 to {rounds}' if rounds else 'none' for rounds in block.on_gpu
+        ] * has_gpu])
   rows.append(['mean', *[stats.mean_and_std(c, 2, sign='+' * (j % 3 == 2))
-                         for j, c in enumerate(columns)]])
+                         for j, c in enumerate(columns)], *['', ''] * has_gpu])
   return markdown(rows)
 
 
@@ -290,9 +565,10 @@ def _published(question, blocks):
   """Returns a table of our last rounds and published means.
 
   The published runs used other code; the splits of the reproduction are
-  unknown, and the paper's is that of seed 0.
+  unknown, and the paper's is probably that of seed 0.
   """
-  what = '' if question is questions.SPLIT else ', other or unknown splits'
+  what = (', probably the same split' if question is questions.SPLIT else
+          ', other or unknown splits')
   rows = [[f'published (other code{what})', 'theirs', 'ours',
            'ours - theirs, points', 'p, Welch']]
   for arm, curves in sides(question, blocks):

@@ -27,7 +27,7 @@ FACTS = (
     r'FedAsync: 1', r'Seeds 0 to 2', r'4, 5 and 8 pairs', r'98% or 99%',
     # Of statistics, documents, licenses, hardware, and what is built in.
     r'contains? 0', r'pair 0', r'interval\s+without 0', r'within ±1 point',
-    r'table 7', r'amendment\s2', r'November 2026', r'CC BY 2\.0', r'AVX-512',
+    r'table 7', r'amendment\s[23]', r'November 2026', r'CC BY 2\.0', r'AVX-512',
     r'top 5', r'version 580', r'[A-Z]\w+ and [A-Z]\w+ \d{4}',
     r'\[\d+ (methods|robust rules, \d+ attacks|compressors)\]',
     # Published.
@@ -53,6 +53,56 @@ def test_a_typed_figure_is_found():
   assert typed('MOON is ahead by 1.9 points over 3 seeds.') == ['1.9']
   assert typed('It took 30 s on two cores.') == ['30']
   assert typed('# Of MOON\n\nIt took 30 s.\n![](moon.png)') == ['30']
+
+
+@pytest.mark.parametrize('path', sorted([
+    *evidence.ROOT.glob('*.md'), *evidence.ROOT.glob('docs/*.md'),
+    evidence.RESULTS / 'README.md']), ids=lambda path: path.name)
+def test_whose_split_seed_0_has_is_not_certain(path):
+  """Each page says so where it names this split first."""
+  text = ' '.join(path.read_text(encoding='utf-8').split())
+  assert not re.search("paper's (own )?split|split of the paper", text)
+  first = re.search('split of seed 0', text)
+  if first and 'MOON' in text:
+    assert 'probably' in text[first.start() - 80:first.end() + 80]
+
+
+def test_a_diverged_run_counts_as_chance_in_the_table_of_leakage():
+  *_, line = evidence.leakage().splitlines()
+  cells = [cell.strip() for cell in line.strip('|').split('|')]
+  assert cells[3] == '3 (1 diverged)'
+  mean, gap = cells[-2:]
+  others = [100 * run.summary['test_accuracy']
+            for run in evidence._runs_of('privacy')
+            if run.config.dp_noise_multiplier == 1
+            and run.state.kind == 'finished']
+  assert mean.startswith(f'{(sum(others) + 10) / 3:.1f} ± ')
+  assert gap.endswith('(2 runs)')
+
+
+def test_no_measurement_is_farther_off_than_the_page_says():
+  memory, seconds = (int(x) / 100 for x in re.findall(
+      r'(\d+)%', evidence.plan()))
+  for case in evidence._kept('plan/plan_check.json'):
+    assert abs(1 - case['ratio']['megabytes']) <= memory
+    assert abs(1 - case['ratio']['seconds']) <= seconds
+
+
+def test_ranges_of_speed_contain_each_kept_measurement():
+  """Also those in which moon_jax is compared less favourably."""
+  text = evidence.speed_ranges()
+  for algorithm, column in (('fedavg', 1), ('moon', 2)):
+    kept = evidence._kept('peers/elsewhere.json')[algorithm]
+    for name, mode in (('Flower', 'Flower, processes'),
+                       ('FL-bench', 'FL-bench, ray'),
+                       ('PyTorch loop, processes',) * 2):
+      line, = [line for line in text.splitlines()
+               if line.startswith(f'| {name} |')]
+      low, high = map(float, re.findall(
+          r'\d\.\d\d', line.split('|')[column + 1]))
+      assert low <= kept[mode] <= high or low == pytest.approx(kept[mode])
+  for side in 'pfl-research', 'ResNets', 'processes':
+    assert side in evidence.speed()
 
 
 def typed(text):

@@ -54,9 +54,10 @@ def write_blocks(directory, question, differences):
 
 
 @pytest.mark.parametrize('differences, text', [
-    ([2.5, 3., 2.8], "sign holds; the paper's size (+2.8) lies inside"),
-    ([.9, 1., 1.1], "sign holds; the paper's size (+2.8) lies outside"),
-    ([-4., -5., -6.], 'the sign of the reproduction holds'),
+    ([2.5, 3., 2.8], "the paper's sign; the paper's size (+2.8) lies inside"),
+    ([.9, 1., 1.1], "the paper's sign; the paper's size (+2.8) lies outside"),
+    ([-4., -5., -6.], 'lower: -5.0 points'),
+    ([-4., -5., -6.], 'over 3 pairs, the sign of the reproduction.'),
     ([.1, -.1, .05], 'no useful difference'),
     ([3., -3., 2.], 'open: +0.7 points'),
     ([3.], 'open: one pair'),
@@ -66,6 +67,59 @@ def test_verdicts(tmp_path, differences, text):
   found = analysis.compare(blocks, analysis.last)
   np.testing.assert_allclose(found.differences, differences, atol=1e-9)
   assert text in analysis.verdict(questions.MAIN, found)
+
+
+def test_a_verdict_names_what_restricts_it(tmp_path):
+  """Of question 2: Holm's p, and seed 0, whose split another question has."""
+  blocks = write_blocks(tmp_path, questions.MAIN, [2.6, .4, .8, .5, 2.2])
+  assert analysis.compare(blocks, analysis.last).p_value < .05
+  text = report.both_endpoints(questions.MAIN, blocks, .068)
+  assert text.startswith(
+      "higher; not by Holm's p (0.068); open without the split of seed 0 (+1.0 "
+      'points, 95% interval ')
+  assert text.count('0.068') == 1
+  text = report.both_endpoints(questions.MAIN, blocks, .04)
+  assert text.startswith('higher; open without the split of seed 0')
+  assert text.endswith("MOON higher in 5 of 5 pairs. Holm's p: 0.040.")
+  sure = [analysis.Block(s, np.full(100, 60.), np.full(100, 62. + s / 9))
+          for s in range(5)]
+  assert report.headline(questions.MAIN, sure, .01).startswith('higher: +2.2')
+
+
+def test_a_last_round_that_is_narrow_by_luck_comes_second():
+  """Differences of three pairs: 1, 2 and 3 points but in the last round."""
+  def of(last_spread, narrower=0):
+    made = []
+    for seed in range(3):
+      new = np.full(100, 61. + seed)
+      new[-1] = 62. + last_spread * (seed - 1)
+      new[60:60 + narrower] = 62. + .01 * (seed - 1)
+      made.append(analysis.Block(seed, np.full(100, 60.), new))
+    return made
+
+  assert analysis.luck(of(.1)) == (
+      'the spread of the last round is the smallest of rounds 51 to 100')
+  assert 'is the second smallest of' in analysis.luck(of(.1, narrower=1))
+  assert not analysis.luck(of(.1, narrower=5))
+  assert not analysis.luck(of(1.)) and not analysis.luck(of(3.))
+  text = report.both_endpoints(questions.RECIPE, of(.1))
+  half = 4.303 * .91 / 3**.5  # t(2, .975); 9 rounds of 1 and one of 0.1
+  assert text.startswith(
+      'higher: mean of the last 10 rounds +2.0 points (95% interval '
+      f'{2 - half:+.1f} to {2 + half:+.1f}), MOON higher in 3 of 3 pairs. ')
+  assert 'about: +2.0 points (95% interval +1.8 to +2.2) over 3 pairs' in text
+  assert 'narrow by luck: the spread' in text
+  assert 'is -5.6 (95% interval -11.7 to +0.5)' in text  # the reproduction's
+  text = report.both_endpoints(questions.MAIN, of(1.))
+  assert text.startswith('open: +2.0 points') and 'luck' not in text
+
+
+def test_gains_are_those_of_the_last_ten_rounds():
+  rising = np.arange(100.)
+  blocks = [analysis.Block(s, rising, 60 + s * rising) for s in range(3)]
+  assert analysis.gains(questions.RECIPE, blocks) == [10., 10.]
+  assert 'FedAvg gains 10.0 points, MOON 10.0' in report.both_endpoints(
+      questions.RECIPE, blocks)
 
 
 def test_a_published_difference_has_the_error_of_both_means(tmp_path):
@@ -170,6 +224,156 @@ def test_the_row_has_only_its_seeds_and_names_divergence(tmp_path):
   _, fedavg, moon, row = report.row_table(tmp_path)
   assert fedavg[5] == moon[5] == '3' and moon[6] == '+2.00'
   assert row[3] == '10.00' and row[5] == '1 (1 diverged)'
+
+
+def write_fresh(directory, differences, seeds=questions.FRESH_SEEDS):
+  """Writes runs on fresh splits: FedAvg, and others by their differences.
+
+  The mean of the last 10 rounds is that of the other rounds, and the last round
+  is 3 points below with MOON.
+  """
+  for i, (seed, of_seed) in enumerate(zip(seeds, differences)):
+    for arm, d in zip(questions.FRESH, (0, *of_seed)):
+      accuracies = np.full(100, .6 + .01 * i + d / 100)
+      if arm is questions.FRESH[1]:
+        accuracies[-1] -= .03
+        accuracies[-4:-1] += .01
+      write_run(directory, arm.workdir(seed), accuracies.tolist())
+
+
+def cells_of(text):
+  """Returns the cells of the first row of a text that begins with each cell."""
+  found = {}
+  for line in text.splitlines():
+    if line.startswith('| '):
+      first, *cells = [cell.strip() for cell in line.strip('|').split('|')]
+      found.setdefault(first, cells)
+  return found
+
+
+# Patterns of mean 0 over 12 blocks.
+_ZIGZAG = np.tile([1., -1.], 6)
+_PAIRS = np.tile([1., 1., -1., -1.], 3)
+
+
+def test_fresh_splits_are_interim_before_the_last_block(tmp_path, monkeypatch):
+  monkeypatch.setattr(report, 'RESULTS', tmp_path)
+  assert not report.fresh(tmp_path) and not report.fresh_sentence(tmp_path)
+  assert 'resh splits' not in report.summary()
+  assert 'amendment 3' not in report._commits(tmp_path)
+  write_fresh(tmp_path, [(1., -2.), (3., -1.)], seeds=(5, 7))
+  write_run(tmp_path, questions.FRESH[0].workdir(6), [.5] * 100)
+  write_run(tmp_path, questions.FRESH[1].workdir(6), [.59] * 100)
+  write_run(tmp_path, questions.FRESH[2].workdir(6), [.59] * 60)  # trains
+  text = report.fresh(tmp_path)
+  rows = cells_of(text)
+  assert rows['5'] == ['60.00', '61.00', '58.00', '+1.00', '-2.00', '-3.00',
+                       '60.00', '58.00', '58.00', 'none']
+  assert rows['6'] == ['50.00', '59.00', '', '+9.00', '', '', '50.00', '59.00',
+                       '', 'none']
+  assert rows['mean of 2'][3:6] == [  # only of complete blocks
+      '+2.00 ± 1.41', '-1.50 ± 0.71', '-3.50 ± 0.71']
+  assert report.fresh_sentence(tmp_path).startswith(
+      'interim, 2 of 12 blocks: MOON - FedAvg +2.0; SCAFFOLD - FedAvg -1.5; '
+      'SCAFFOLD - MOON -3.5 points')
+  for word in ('higher', 'lower', 'open', 'Holm', '95%', '98.33%', 'p, '):
+    assert word not in text
+  summary = report.summary()
+  assert '- **Fresh splits.** Interim, 2 of 12' in summary
+  assert '| MOON | 59.50 ± 2.12 | 62.50 ± 2.12 | 2 |' in summary
+  assert '(9 of 39 runs)' in report._commits(tmp_path)
+  write_fresh(tmp_path, [(1., -2.)] * 9, seeds=range(8, 17))
+  assert 'Interim, 11 of 12' in report.fresh(tmp_path)
+  assert 'Holm' not in report.fresh(tmp_path)
+
+
+@pytest.mark.parametrize('moon, scaffold, verdicts', [
+    # By Holm's adjustment none of three, two of which are below 0.05 alone.
+    (.75 + _ZIGZAG, .71 + _PAIRS, ('open', 'open', 'open')),
+    # Bonferroni's would leave the first open.
+    (.75 + _ZIGZAG, -1. + .3 * _PAIRS, ('higher', 'lower', 'lower'))])
+def test_fresh_splits_are_tested_as_one_family(
+    tmp_path, moon, scaffold, verdicts):
+  write_fresh(tmp_path, zip(moon, scaffold))
+  d = [moon, scaffold, scaffold - moon]
+  p = np.array([scipy_stats.ttest_1samp(x, 0).pvalue for x in d])
+  assert sum(p < .05) == 2 + (verdicts[0] != 'open')
+  assert p[0] * 3 > .05  # Bonferroni's
+  holm = np.empty(3)
+  order = np.argsort(p)
+  holm[order] = np.minimum(1, np.maximum.accumulate(p[order] * [3, 2, 1]))
+  text, half = report.fresh(tmp_path), lambda x, share: (
+      scipy_stats.t.ppf(1 - .05 / share / 2, 11) * x.std(ddof=1) / 12**.5)
+  rows = cells_of(text)
+  shown = lambda x: f'{x:.3f}' if x >= .001 else '< 0.001'
+  for name, x, p_value, adjusted, verdict in zip(
+      ('MOON - FedAvg', 'SCAFFOLD - FedAvg', 'SCAFFOLD - MOON'), d, p, holm,
+      verdicts):
+    after = x.mean() - 3 * (name[:4] == 'MOON') + 3 * (name[-4:] == 'MOON')
+    assert rows[name] == [
+        f'{x.mean():+.2f}',
+        f'{x.mean() - half(x, 1):+.2f} to {x.mean() + half(x, 1):+.2f}',
+        f'{x.mean() - half(x, 3):+.2f} to {x.mean() + half(x, 3):+.2f}',
+        shown(p_value), shown(adjusted), verdict, f'{after:+.2f}']
+    assert f'{name} {verdict}, {x.mean():+.1f} points' in (
+        report.fresh_sentence(tmp_path))
+  assert 'interim' not in text and 'diverged' not in text
+
+
+def test_a_diverged_run_on_a_fresh_split_counts_as_chance(tmp_path):
+  write_fresh(tmp_path, zip(1. + _ZIGZAG, 2. + _PAIRS))
+  name = questions.FRESH[2].workdir(7)
+  shutil.rmtree(tmp_path / name)
+  write_run(tmp_path, name, [.6] * 40, diverged=True)
+  text = report.fresh(tmp_path)
+  assert cells_of(text)['7'][2:6] == [
+      '10.00 (diverged in round 41)', '+2.00', '-52.00', '-54.00']
+  mean = 2 + (-52. - 1.) / 12  # 1 point instead of -52
+  assert cells_of(text)['SCAFFOLD - FedAvg'][0] == f'{mean:+.2f}'
+  assert cells_of(text)['SCAFFOLD - FedAvg'][-2] == 'open'
+  assert '1 of 36 runs diverged' in report.fresh_sentence(tmp_path)
+
+
+def test_without_projection_head_moon_is_compared_with_fedavg_without_it(
+    tmp_path):
+  assert not report.no_head(tmp_path)
+  names = [(arm.workdir(0).removesuffix('-seed0'))
+           for arm in (questions.NO_HEAD, questions.ROW[-1].new)]
+  assert names == ['fedavg-no-head-split0', 'moon-no-head-split0']
+  for seed, d in enumerate((1., 2., 6.)):
+    for name, accuracy in zip(names, (.5, .5 + d / 100)):
+      write_run(tmp_path, f'{name}-seed{seed}', [accuracy] * 99 + [.4])
+    sentence = report.no_head_sentence(tmp_path)
+    assert ('interval' in sentence) == (seed == 2)
+    assert (f'{seed + 1} of 3 pairs so far' in sentence) == (seed < 2)
+  half = 4.303 * np.std([.9, 1.8, 5.4], ddof=1) / 3**.5  # t(2, .975)
+  assert sentence.startswith(
+      'mean of the last 10 rounds: +2.7 points (95% interval, unadjusted, '
+      f'{2.7 - half:+.1f} to {2.7 + half:+.1f}) over 3 pairs; last round: +0.0 '
+      'points')
+  assert 'published +0.1; not tested.' in sentence
+  text = report.no_head(tmp_path)
+  assert 'p, ' not in text.replace('p, Welch', '')
+  assert cells_of(text)['2'][3:] == ['49.00', '54.40', '+5.40']
+
+
+def test_rounds_on_a_gpu_stand_in_the_tables(tmp_path):
+  """Those of begun.json; all of a run whose summary names a GPU."""
+  write_blocks(tmp_path, questions.RECIPE, [-4., -5., -6.])
+  baseline, new = questions.RECIPE.baseline, questions.RECIPE.new
+  for seed in range(3):
+    (tmp_path / baseline.workdir(seed) / 'begun.json').write_text(
+        json.dumps({'rounds': 57, 'device': 'NVIDIA H200',
+                    'versions': {'jax': '0.11.2'}}))
+  (tmp_path / new.workdir(1) / 'summary.json').write_text(
+      json.dumps({'rounds': 100, 'device': 'NVIDIA H200'}))
+  blocks = analysis.read_blocks(tmp_path, questions.RECIPE)
+  rows = cells_of(report.section(questions.RECIPE, blocks, None))
+  assert [rows[seed][-2:] for seed in '012'] == [
+      ['1 to 57', 'none'], ['1 to 57', '1 to 100'], ['1 to 57', 'none']]
+  assert report._num_runs([0] * 3, blocks, 0) == '3 (rounds 1 to 57 on a GPU)'
+  assert report._num_runs([0] * 3, blocks, 1) == (
+      '3 (seed 1: rounds 1 to 100 on a GPU)')
 
 
 def test_a_look_takes_the_first_seeds(tmp_path):

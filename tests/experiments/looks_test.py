@@ -21,13 +21,13 @@ def blocks(differences, num_rounds=100):
 
 @pytest.mark.parametrize('d, number, verdict, is_interim', [
     ([2., 2.1, 1.9], 0, 'open', True),
-    ([2., 2.1, 1.9, 2.], 1, 'ahead', False),
-    ([-2., -2.1, -1.9, -2.], 1, 'behind', False),
+    ([2., 2.1, 1.9, 2.], 1, 'higher', False),
+    ([-2., -2.1, -1.9, -2.], 1, 'lower', False),
     ([2., 0., -1., 2.], 1, 'open', False),
     ([2., 1., 0., 1., 1.1], 2, 'open', False),
     ([2., 1., 0., 1., 1.1, 1.], 2, 'open', True),
-    ([2., 2.1, 1.9, 2., -9.], 1, 'ahead', True),  # the verdict stays
-    ([2., 0., 1., 1.1, .9, 1., 1., 1.], 3, 'ahead', False),
+    ([2., 2.1, 1.9, 2., -9.], 1, 'higher', True),  # the verdict stays
+    ([2., 0., 1., 1.1, .9, 1., 1., 1.], 3, 'higher', False),
     ([2., 0., -1., 1., -1., 0., 1., 1.], 3, 'open', False)])
 def test_a_look_follows_while_the_verdict_is_open(
     d, number, verdict, is_interim):
@@ -51,7 +51,7 @@ def test_the_levels_are_those_of_the_looks():
 
 @pytest.mark.parametrize('d, text', [
     ([1.9, .5, .4], 'interim: +0.9 points over 3 pairs; the first look'),
-    ([2., 2.1, 1.9, 2.], 'MOON is ahead, +2.0 points over 4 pairs (look 1, 98'),
+    ([2., 2.1, 1.9, 2.], 'higher: +2.0 points over 4 pairs (look 1, 98'),
     ([2., 0., -1., 2.], 'open: +0.8 points over 4 pairs (look 1, 98%'),
     ([2., 0., -1., 1., -1., 0., 1., 1.], 'open, final: +0.4 points over 8'),
     ([2., 1., 0., 1., 1.1, 4.], 'Interim: +1.5 points over 6 pairs')])
@@ -71,9 +71,18 @@ def test_a_verdict_needs_no_further_pairs(d, num_planned):
 
 def test_a_verdict_that_needs_pair_0_says_so():
   only = [1.3, 1.1, 1., .4]
-  assert 'is ahead' in looks.sentence(blocks(only))
+  assert looks.sentence(blocks(only)).startswith('higher: ')
   assert 'only with pair 0' in looks.sentence(blocks(only))
   assert 'only with' not in looks.sentence(blocks([2., 2.1, 1.9, 2.]))
+
+
+def test_the_mean_of_the_last_rounds_has_the_interval_of_the_look():
+  d = [2., 2.4, 1.6, 2.]
+  half = 4.541 * np.std(d, ddof=1) / 2  # t(3, .99)
+  text = f'+2.0 points (98% interval {2 - half:+.1f} to {2 + half:+.1f})'
+  assert looks.at_end(blocks(d)) == text
+  assert looks.at_end(blocks([*d, 9.])) == text  # interim: that of the look
+  assert looks.at_end(blocks(d[:3])) == '+2.0 points'
 
 
 def test_the_probability_that_one_more_pair_ends_it():
