@@ -10,6 +10,7 @@ from typing import NamedTuple, TYPE_CHECKING
 import numpy as np
 
 from moon_jax.data import mapped
+from moon_jax.data.io.files import HASH_DIGITS
 
 if TYPE_CHECKING:
   from moon_jax.tasks import Task
@@ -156,7 +157,7 @@ class Dataset(NamedTuple):
         else self.test_clients[indices])
 
   def fingerprint(self) -> str:
-    """Returns a hash of all fields except the names, 8 hexadecimal digits.
+    """Returns a hash of all fields except the names, hexadecimal digits.
 
     Fields of later versions count only if they are set, so that the hashes of
     earlier versions stay valid.
@@ -174,7 +175,7 @@ class Dataset(NamedTuple):
       if isinstance(x, np.ndarray):
         for part in mapped.chunks(x):
           digest.update(np.ascontiguousarray(part).data)
-    return digest.hexdigest()[:8]
+    return digest.hexdigest()[:HASH_DIGITS]
 
 
 def _own_code(task):

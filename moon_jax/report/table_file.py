@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from moon_jax.config import Config
 from moon_jax.data.io import files
+from moon_jax.data.io.files import HASH_DIGITS
 from moon_jax.errors import UserError
 from moon_jax.rundir import identity
 from moon_jax.sweep import grid, toml_file, values
@@ -117,7 +118,8 @@ def read(path: str, budget: str = 'full',
            for name, known in _LISTS.items()}
   table = Table(
       file.name, budget,
-      hashlib.sha256(repr(changed).encode()).hexdigest()[:8] * bool(changed),
+      hashlib.sha256(repr(changed).encode()).hexdigest()[:HASH_DIGITS]
+      * bool(changed),
       tuple(Block(sweep, baseline, {
           name: block.get(name, file.base.get(name, getattr(Config, name)))
           for name in changes | replacing}) for sweep, baseline, block, changes

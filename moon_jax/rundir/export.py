@@ -3,10 +3,10 @@
 Examples:
 
     import moon_jax
-    model, variables = moon_jax.load('runs/cifar10-moon-0123abcd')
+    model, variables = moon_jax.load('runs/digits-moon-0123456789abcdef')
     logits = model(variables, images).logits
 
-    python -m moon_jax.train --init_from=runs/cifar10-fedavg-0123abcd ...
+    python -m moon_jax.train --init_from=runs/digits-moon-0123456789abcdef ...
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Which configurations belong to one run, and the hash that identifies it."""
+"""Which configurations belong to one run, and the hash that names it."""
 
 import hashlib
 import json
@@ -8,6 +8,7 @@ from typing import Any
 
 from moon_jax.config import Config, flags_with, HUGGINGFACE
 from moon_jax.config.flags import READ_NUM_ROUNDS
+from moon_jax.data.io.files import HASH_DIGITS
 from moon_jax.errors import UserError
 
 _MAX_LISTED = 4  # differing flags in an error message
@@ -17,24 +18,33 @@ _MAX_LISTED = 4  # differing flags in an error message
 FREE_FIELDS = flags_with(is_free=True)
 
 # Fields that earlier versions did not have, with the value that describes what
-# those versions did. A field with this value is left out of the fingerprint, so
-# that runs of earlier versions keep their work directories and can resume.
+# those versions did. A field with this value is left out of the contents, so
+# that runs of earlier versions are found and can resume.
 EARLIER_VALUES = {
     name: getattr(Config, name) for name in flags_with(is_later=True)}
 
 
-def fingerprint(config: Config) -> str:
-  """Returns eight hexadecimal digits that identify a run.
+def contents(config: Config) -> str:
+  """Returns a text that is equal for configurations of the same run only.
 
-  They differ if a field differs that can change results, which are all fields
-  except `FREE_FIELDS`.
+  It is JSON of the fields that can change results, which are all except
+  `FREE_FIELDS`. The content of input files is not part of it.
   """
-  text = json.dumps({
+  return json.dumps({
       name: value for name, value in config.to_dict().items()
       if name not in FREE_FIELDS and (
           name not in EARLIER_VALUES or EARLIER_VALUES[name] != value)},
                     sort_keys=True)
-  return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def fingerprint(config: Config) -> str:
+  """Returns 16 hexadecimal digits of a hash of `contents`.
+
+  They name directories. Whether two runs are the same one is decided by
+  `contents`, since hashes of different runs may be equal.
+  """
+  return hashlib.sha256(
+      contents(config).encode()).hexdigest()[:HASH_DIGITS]
 
 
 def directory_name(config: Config, inputs: dict[str, str]) -> str:

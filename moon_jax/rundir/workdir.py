@@ -55,6 +55,8 @@ class Workdir:
   lines are unchanged, and removes later ones, since it repeats their rounds.
 
   Attributes:
+    contents: equal for directories of the same run only: `identity.contents`,
+      and the hashes of input files.
     has_locks: False once the file system has turned out to have no locks.
     source: the run of fewer rounds whose copy this one began with, or None.
   """
@@ -67,6 +69,7 @@ class Workdir:
     directory of this one if the configuration names none.
     """
     self._config, self._inputs = config, inputs or {}
+    self.contents = identity.contents(config), self._inputs
     name = identity.directory_name(config, self._inputs)
     self.path = files.user_path(config.workdir or f'{root}/{name}', 'workdir')
     self.checkpoints = self.path / 'checkpoints'

@@ -13,6 +13,7 @@ import uuid
 from moon_jax.cli.command_line import Given
 from moon_jax.config import Config
 from moon_jax.data.io import files
+from moon_jax.data.io.files import HASH_DIGITS
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.rundir import identity
 from moon_jax.rundir import workdir as workdir_lib
@@ -58,7 +59,8 @@ def build(config: Config, given: Given, grids: Sequence[str],
   sweep = functools.reduce(operator.or_, grid_lib.each(
       base, [{**block, **fixed, **axes} for block in file.blocks]))
   digest = hashlib.sha256(repr(
-      sorted(map(grid_lib.key, sweep.configs))).encode()).hexdigest()[:8]
+      sorted(map(grid_lib.key, sweep.configs))).encode()
+                          ).hexdigest()[:HASH_DIGITS]
   parts = [file.name]
   if not path:
     dataset = identity.dataset_in_names(sweep.configs[0])

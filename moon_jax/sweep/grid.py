@@ -88,7 +88,7 @@ def key(config: Config) -> tuple[str, ...]:
   """Returns a value that is equal for configurations of the same run."""
   if config.partition_seed == config.seed:  # as without it
     config = dataclasses.replace(config, partition_seed=-1)
-  return identity.fingerprint(config), *(
+  return identity.contents(config), *(
       getattr(config, name) for name in _INPUTS)
 
 

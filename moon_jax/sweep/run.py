@@ -17,6 +17,7 @@ import contextlib
 import inspect
 import math
 import os
+import pathlib
 import sys
 from typing import Any
 
@@ -140,9 +141,22 @@ class Units:
       with self._naming(config):  # `Sweep.grid` may not have made it
         self.runs.append(prepare.prepare(
             checks.validate(config), call, workdir))
+    self._check_directories()
     prepare.warn([run.config for run in self.runs])
     self.ended = {index for index in range(len(self.runs))
                   if self.result(index)}
+
+  def _check_directories(self):
+    """Checks that only equal runs, as of copied files, share a directory."""
+    first: dict[pathlib.Path, Prepared] = {}
+    for run in self.runs:
+      other = first.setdefault(run.workdir.path, run)
+      if other.workdir.contents != run.workdir.contents:
+        raise UserError(
+            f'{self._name(other.config)} and {self._name(run.config)} must '
+            f'have directories of their own, got {run.workdir.path} for both, '
+            'since the hashes in their names are equal; train one of them with '
+            'another --workdir')
 
   def progress(self) -> str:
     """Returns how many runs have ended."""

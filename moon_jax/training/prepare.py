@@ -14,6 +14,7 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data import cohort, sources, split
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.io import files
+from moon_jax.data.io.files import HASH_DIGITS
 from moon_jax.distributed import processes
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation.federation import Federation
@@ -106,7 +107,7 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
         user_code.source('metrics', name.strip()) for name in metrics)
   if config.has_user_model():
     inputs['model'] = user_code.source('model', config.model)
-  hashes = {name: hashlib.sha256(content).hexdigest()[:8]
+  hashes = {name: hashlib.sha256(content).hexdigest()[:HASH_DIGITS]
             for name, content in inputs.items()}
   if config.partition_file:  # the bytes of equal npz files may differ
     hashes['partition_file'] = fingerprint(
@@ -114,7 +115,8 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
   if config.init_from:
     from moon_jax.rundir import checkpoint
 
-    hashes['init_from'] = checkpoint.digest(_initial(config, call), {})[:8]
+    hashes['init_from'] = checkpoint.digest(
+        _initial(config, call), {})[:HASH_DIGITS]
   if sources.varies(config.dataset):
     hashes['dataset'] = call(
         _fingerprint_of, call, config.dataset, config.data_dir)
@@ -127,7 +129,7 @@ def _fingerprint_of(call, *source):
 
 def fingerprint(clients: Any, client_tests: ClientTests | None = None,
                 validation: np.ndarray | None = None) -> str:
-  """Returns eight hexadecimal digits that identify a partition."""
+  """Returns hexadecimal digits that identify a partition."""
   digest = hashlib.sha256(repr(clients_lib.sizes(clients).tolist()).encode())
   digest.update(clients_lib.joined(clients).astype(np.int64).data)
   if client_tests is not None:
@@ -135,4 +137,4 @@ def fingerprint(clients: Any, client_tests: ClientTests | None = None,
         (client_tests.part + fingerprint(client_tests.indices)).encode())
   if validation is not None:
     digest.update(b'validation' + fingerprint([validation]).encode())
-  return digest.hexdigest()[:8]
+  return digest.hexdigest()[:HASH_DIGITS]

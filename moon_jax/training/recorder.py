@@ -64,7 +64,7 @@ class Recorder:
         'dataset': federation.data.fingerprint(),
         'partition': fingerprint(
             federation.clients, federation.client_tests, federation.validation),
-        'config': identity.fingerprint(
+        'config': identity.contents(
             dataclasses.replace(federation.config, num_rounds=1)),
         # Norms: if they are drawn, devices draw other last bits.
         'frozen weights': [

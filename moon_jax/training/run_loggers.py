@@ -59,7 +59,7 @@ class RunLoggers:
     self._loggers: dict[str, Logger] = {}
     if not (loggers and processes.is_first()):
       return
-    self._run = identity.fingerprint(dataclasses.replace(config, num_rounds=1))
+    self._run = identity.contents(dataclasses.replace(config, num_rounds=1))
     self._saved = self._read()
     lines = workdir.lines()
     for logger in loggers:

@@ -2,7 +2,7 @@
 
 At 72 columns:
 
-    digits, moon, seed 0: runs/digits-moon-0123abcd
+    digits, moon, seed 0: runs/digits-moon-0123456789abcdef
     round 13 of 20 ━━━━━━━━━━━━━━━━━━━━━━━━━━━──────────────  65%  34 s left
     round 14: training                                                   3 s
     test accuracy      91.23%  ▁▁▂▄▅▆▇▇▇▇███  best 92.00% after round 11

@@ -38,11 +38,12 @@ def test_fingerprint_follows_what_changes_results():
 
 def test_later_fields_keep_earlier_fingerprints():
   """The digits are those of a version without --eval_examples."""
-  assert fingerprint(Config()) == '594f5a83'
+  expected = '594f5a83'
+  assert fingerprint(Config()).startswith(expected)
   assert all(getattr(Config(), name) == value
              for name, value in EARLIER_VALUES.items())
-  assert fingerprint(Config(eval_examples=5)) != '594f5a83'
-  assert fingerprint(Config(precision='tf32')) != '594f5a83'
+  for changed in Config(eval_examples=5), Config(precision='tf32'):
+    assert not fingerprint(changed).startswith(expected)
 
 
 _COSINE = dict(learning_rate_schedule='cosine')

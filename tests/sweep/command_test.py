@@ -68,7 +68,7 @@ def test_the_command_trains_a_grid_and_writes_its_table(started, tmp_path):
   assert lines[0] == '1 combination(s) of settings equal other runs'
   assert lines[1] == f'run 3 {tmp_path} 2 (1, 4)'
   name, = (tmp_path / 'sweeps').iterdir()
-  assert re.fullmatch(r'digits-algorithm-mu-[0-9a-f]{8}\.md', name.name)
+  assert re.fullmatch(r'digits-algorithm-mu-[0-9a-f]{16}\.md', name.name)
   assert lines[-1] == f'table: {name}'
   # The file is Markdown; the terminal has the same cells.
   file = [[cell.strip() for cell in line.strip('|').split('|')]
@@ -169,7 +169,7 @@ def test_the_name_of_the_table_is_that_of_the_file(file):
   assert build(path=file).name == 'a'
   assert build(path=file, data_dir='x').name == 'a'
   changed = build(path=file, num_rounds=3).name
-  assert re.fullmatch('a-[0-9a-f]{8}', changed)
+  assert re.fullmatch('a-[0-9a-f]{16}', changed)
 
 
 @pytest.mark.parametrize('arguments, message', [

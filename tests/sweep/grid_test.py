@@ -85,6 +85,14 @@ def test_equal_runs_are_one(base, axes, runs):
   assert len({identity.fingerprint(c) for c in sweep.configs}) == runs
 
 
+def test_runs_are_equal_by_contents_and_not_by_hashes():
+  """The first 32 bits of the hashes of these two are the same."""
+  config = mj.Config(dataset='digits', model='mlp', algorithm='fedavg')
+  sweep = Sweep.grid(config, seed=[13109, 16298])
+  assert fields(sweep, 'seed') == [(13109,), (16298,)] and not sweep.merged
+  assert len({Workdir(run).path for run in sweep.configs}) == 2
+
+
 def test_files_with_different_names_are_different_runs(tmp_path):
   """Their names are not part of a fingerprint; their content is hashed."""
   paths = [str(tmp_path / name) for name in 'ab']

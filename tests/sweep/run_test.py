@@ -2,6 +2,7 @@
 
 import dataclasses
 import fcntl
+import hashlib
 import os
 import pathlib
 import shutil
@@ -12,11 +13,13 @@ import jax
 import pytest
 
 from benchmarks import common, kills
+import made_runs
 from moon_jax import loggers
 from moon_jax.config import Config
 from moon_jax.distributed import host
 from moon_jax.engine import lanes as lanes_lib
 from moon_jax.errors import InterruptedRun, OutOfMemory, UserError
+from moon_jax.report import groups
 from moon_jax.rundir import export
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
@@ -325,6 +328,24 @@ def test_a_run_that_is_impossible_ends_the_sweep_before_it_trains(
                 ['num_clients'])
   with pytest.raises(UserError, match=words):
     run_lib.run(sweep, str(tmp_path))
+
+
+def test_runs_whose_names_are_equal_are_refused(tmp_path, monkeypatch):
+  """Their hashes may be equal by chance; results of one are not the other's."""
+  hashed = hashlib.sha256
+  monkeypatch.setattr(hashlib, 'sha256', lambda *_: hashed())
+  both = sweep_of(0, **RARELY) | sweep_of(1, **RARELY)
+  assert both.configs == sweep_of(0, 1, **RARELY).configs
+  first, second = groups.keys(both.configs)
+  assert first != second
+  with pytest.raises(UserError, match=(
+      'run seed=0 and run seed=1 must have directories of their own')):
+    run_lib.run(both, str(tmp_path))
+  path = directory_of(tmp_path, 0).path
+  made_runs.write(path, [.5], **both.configs[0].to_dict())
+  with pytest.raises(UserError, match=(
+      r'must hold a run of the same configuration, .* seed=0 \(now 1\)')):
+    run_lib.run(sweep_of(1, **RARELY), str(tmp_path))
 
 
 def test_parts_are_disjoint_and_wait_for_nobody(whole, tmp_path, monkeypatch):

@@ -11,6 +11,10 @@ from typing import Any
 
 from moon_jax.errors import UserError
 
+# Hexadecimal digits of hashes that name runs and contents of files: 64 bits, so
+# that two of 10,000 are equal with a probability of 3e-12.
+HASH_DIGITS = 16
+
 
 def user_path(path: str | os.PathLike, flag: str = '') -> pathlib.Path:
   """Returns a path of the user, where ~ and ~USER are home directories.

