@@ -36,6 +36,7 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.config import Config
+from moon_jax.simulation import build
 
 _MAX_MEGABYTES = 2_000
 FIELDS = dataclasses.fields(Config)
@@ -297,6 +298,31 @@ def test_python(made, words, names, compilations):
   assert not [word for word in words if word not in text]
   assert_short(text)
   assert 'jit_round' not in compilations and 'round' not in compilations
+
+
+@pytest.mark.parametrize('made, words', [
+    row for row in rows('python')
+    if row.values[0].startswith(('federation(', 'simulation('))
+    and row.values[0] != 'federation(lr=0.1)'])  # no argument
+def test_python_beside_a_configuration(made, words, names):
+  """Values replace those of a federation that a configuration has built."""
+  built = build.federation(mj.Config(
+      dataset='digits', model='mlp', algorithm='fedavg', num_clients=3,
+      partition='iid'), names['toy']())
+  replaced = lambda **changes: dataclasses.replace(built, **changes)
+  with pytest.raises(mj.UserError) as raised:
+    eval(made, names | {
+        'federation': replaced,
+        'simulation': lambda **changes: mj.Simulation(replaced(**changes))})
+  text = str(raised.value).replace('--', '')
+  assert not [word for word in words if word not in text], text
+
+
+def test_cohorts_beside_a_configuration(names):
+  config = mj.Config(dataset='digits', model='mlp', algorithm='fedavg',
+                     num_clients=3, partition='iid')
+  with pytest.raises(mj.UserError, match=r'cohorts\[0\] lists a client twice'):
+    build.federation(config, names['toy'](), cohorts=[[0, 0], [1, 2]])
 
 
 def test_correct_values_are_accepted(names):

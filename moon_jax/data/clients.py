@@ -71,7 +71,7 @@ def names(clients: Sequence[np.ndarray]) -> tuple[str, ...] | None:
 
 def checked(clients: Any, num_examples: int, title: str,
             end: str = '') -> Sequence[np.ndarray]:
-  """Returns valid clients as integer arrays.
+  """Returns valid clients as `Clients`, those of this type as they are.
 
   Args:
     clients: a sequence of array-likes, the indices of each client's training
@@ -95,8 +95,10 @@ def checked(clients: Any, num_examples: int, title: str,
   if not isinstance(clients, Clients):
     clients = [_indices(part, client, error)
                for client, part in enumerate(clients)]
-    if known:
-      clients = Clients(np.concatenate(clients), sizes(clients), known)
+    clients = Clients(np.concatenate([np.zeros(0, np.int64), *clients]),
+                      sizes(clients), known)
+  elif clients.indices.dtype != np.int64:  # others may overflow
+    clients = Clients(_indices(clients.indices, 0, error), clients.sizes, known)
   if len(empty := np.flatnonzero(sizes(clients) == 0)):
     raise error(empty[0], 'have at least one training example', 'none' + (
         f', as {len(empty) - 1:,} others' * (len(empty) > 1)),

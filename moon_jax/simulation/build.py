@@ -69,11 +69,11 @@ def of_valid(config: Config, dataset: Dataset | None = None,
     dataset = sources.load(config.dataset, config.data_dir)
   federation_checks.check_dataset(
       dataset, f'--dataset={config.dataset}', config.eval_examples)
-  if clients is None:
-    parts = split.make(config, dataset)
-  else:
-    _check_keeps_split(config)
-    parts = split.Split(clients)
+  given = {'data'} | {name for name, value in (
+      ('clients', clients), ('cohorts', cohorts),
+      ('init_variables', init_variables if not config.init_from else None)
+  ) if value is not None}
+  parts = _split(config, dataset, clients)
   if parts.train_labels is not None:
     dataset = dataset._replace(train_labels=parts.train_labels)
   test_sets = {}
@@ -82,19 +82,12 @@ def of_valid(config: Config, dataset: Dataset | None = None,
         config), config.split_seed())
     test_sets['backdoor'] = trigger.test_set(
         dataset.with_test_examples(config.eval_examples))
-  if cohorts is not None and config.has_clock():
-    raise UserError('a clock plans the cohorts of this configuration; got '
-                    'cohorts as an argument. Use moon_jax.Federation with a '
-                    'timeline')
-  if cohorts is None:
-    cohorts = cohort_lib.make(config)
-  elif config.dp_noise_multiplier:
-    _check_are_sampled(config, cohorts)
+  cohorts = _cohorts(config, cohorts)
   noise_std = None
   if config.partition == 'feature_noise':
     noise_std = partition.noise_std(
         parts.clients, config.noise_std, len(dataset.train_labels))
-  made = Federation(**{
+  values = {
       **{name: getattr(config, name) for name in SETTINGS},
       'data': dataset, 'clients': parts.clients, 'cohorts': cohorts,
       'selection': registry.selection_of(config),
@@ -113,7 +106,9 @@ def of_valid(config: Config, dataset: Dataset | None = None,
       # Examples that stay in a file are read round by round.
       'shard_data': (
           config.shard_data or mapped.is_mapped(dataset.train_inputs)),
-      'init_variables': init_variables, 'config': config})
+      'init_variables': init_variables, 'config': config}
+  made = Federation(**values, _built={
+      name: value for name, value in values.items() if name not in given})
   _check_counts_once(config, made.clients)
   if clock := registry.clock_of(config):
     made = _timed(config, made, clock)
@@ -121,6 +116,30 @@ def of_valid(config: Config, dataset: Dataset | None = None,
     processes.run_on_first_process(
         lambda: made.selected(selection.begin(made.num_clients)))
   return made
+
+
+def _split(config, dataset, clients):
+  """Returns the split of the configuration, or that of clients as given."""
+  if clients is None:
+    parts = split.make(config, dataset)
+  else:
+    _check_keeps_split(config)
+    parts = split.Split(clients)
+  return parts._replace(clients=clients_lib.checked(
+      parts.clients, len(dataset.train_labels), 'clients[{}]'))
+
+
+def _cohorts(config, cohorts):
+  """Returns the cohorts of the configuration, or those that are given."""
+  if cohorts is None:
+    return cohort_lib.make(config)
+  if config.has_clock():
+    raise UserError('a clock plans the cohorts of this configuration; got '
+                    'cohorts as an argument. Use moon_jax.Federation with a '
+                    'timeline')
+  if config.dp_noise_multiplier:
+    _check_are_sampled(config, cohorts)
+  return cohorts
 
 
 def _check_are_sampled(config, cohorts):
@@ -160,8 +179,8 @@ def _timed(config, federation, clock):
   """Returns the federation with rounds that the clock plans, or measures."""
   seconds, transfer = round_spec.seconds(federation, clock)
   if federation.selection is not None:
-    return dataclasses.replace(
-        federation, client_seconds=seconds,
+    return federation.with_built(
+        client_seconds=seconds,
         availability=None if clock.is_always_available() else clock)
   steps = round_spec.local_steps(federation)
   num_rounds = max(config.num_rounds, len(federation.cohorts))
@@ -177,9 +196,9 @@ def _timed(config, federation, clock):
         (transfer, steps) if config.partial_work else None, config.tiers,
         federation.algorithm.min_received)
   # Cohorts of more rounds may be larger, so the timeline's do not count.
-  return dataclasses.replace(
-      federation, timeline=timeline, algorithm=registry.make(
-          config, federation.cohort_size))
+  return federation.with_built(
+      timeline=timeline, cohorts=timeline.cohorts,
+      algorithm=registry.make(config, federation.cohort_size))
 
 
 def model(config: Config, dataset: Dataset) -> Model:

@@ -7,7 +7,7 @@ On the command line a `moon_jax.Config` describes it, and
 from collections.abc import Mapping, Sequence
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -117,7 +117,7 @@ class Federation:
       "disk"; see `moon_jax.Simulation`.
     seed: of the initial model, shuffles, augmentation and dropout.
     config: the configuration that the federation was built from, if any; its
-      flags appear in error messages.
+      flags appear in error messages, unless another value replaces theirs.
 
   Raises:
     UserError: if a value is out of range or the parts do not fit together.
@@ -177,6 +177,9 @@ class Federation:
   client_state: str = _setting('client_state')
   seed: int = _setting('seed')
   config: Config | None = None
+  # The fields that `config` has made, by name; see `is_given`.
+  _built: Mapping[str, Any] = dataclasses.field(
+      default_factory=dict, repr=False, compare=False)
 
   def __post_init__(self):
     with errors.in_python(self.config is None):
@@ -205,10 +208,11 @@ class Federation:
     With a clock that a configuration makes, it is `config.cohort_size()`,
     whatever the number of rounds, unless --cohorts_file is given.
     """
-    if self.timeline and self.config and not self.config.cohorts_file:
-      return self.config.cohort_size()
-    return self.num_clients if self.cohorts is None else max(
+    most = self.num_clients if self.cohorts is None else max(
         map(len, self.cohorts))
+    if self.timeline and self.config and not self.config.cohorts_file:
+      return max(most, self.config.cohort_size())  # another may replace it
+    return most
 
   @property
   def num_rounds(self) -> int | None:
@@ -241,7 +245,7 @@ class Federation:
         selection, history, len(self.cohort(int(history.num_rounds))),
         clients_lib.sizes(self.clients), self.seed, self.client_seconds,
         self.algorithm.min_received,
-        f'--cohort={self.config.cohort}' if self.config else 'selection', start,
+        self.title('selection', 'cohort'), start,
         self.availability.is_available(start) if self.availability else None)
 
   def round_start(self, history: selection_lib.History) -> float:
@@ -287,15 +291,48 @@ class Federation:
     names = dict.fromkeys((*HYPERPARAMETERS, *self.algorithm.hparams))
     return {name: float(values[name]) for name in names}
 
+  def is_given(self, name: str) -> bool:
+    """Returns whether the value of a field is not one that `config` made.
+
+    Such values are given as arguments, or by `dataclasses.replace`.
+    """
+    value = getattr(self, name)
+    return name not in self._built or not (
+        value is self._built[name] or isinstance(value, str | int | float)
+        and value == self._built[name])
+
+  def with_built(self, **changes: Any) -> Self:
+    """Returns this federation with fields that `config` has made."""
+    return dataclasses.replace(
+        self, **changes, _built={**self._built, **changes})
+
+  def title(self, name: str, flag: str = '') -> str:
+    """Returns what error messages call a field: its flag if `config` made it.
+    """
+    flag = flag or name
+    return name if self.is_given(name) else (
+        f'--{flag}={getattr(self.config, flag)}')
+
   def flags(self) -> dict[str, Any]:
-    """Returns settings by the name of their flag, for error messages."""
+    """Returns settings by the name of their flag, for error messages.
+
+    Those of a network or a method that `config` did not make are left out.
+    """
     ours = {name: value for name, value in vars(self).items()
             if isinstance(value, str | int | float)}
-    config = self.config.to_dict() if self.config else {}
-    if self.config and self.config.has_user_model():
-      config = {name: value for name, value in config.items()
-                if name not in flags_with(read_by='model')}
-    return ours | config
+    if self.config is None:
+      return ours
+    unread = set()
+    if self.is_given('model') or self.config.has_user_model():
+      unread |= {*flags_with(read_by='model')}
+    if self.is_given('model'):
+      unread.add('model')
+    if self.is_given('algorithm'):
+      unread |= {'algorithm', *flags_with(read_by='method'),
+                 *flags_with(read_by='combining'),
+                 *flags_with(read_by='server')}
+    return {name: value for name, value in self.config.to_dict().items()
+            if name not in unread} | ours
 
 
 # The fields that are flags of the same name.

@@ -1,8 +1,8 @@
 """Checks the parts of a `moon_jax.Federation` before anything compiles.
 
-`moon_jax.simulation.checks` validates configurations. What a configuration has
-built is valid but for what a custom algorithm needs: only values that users
-pass are checked.
+`moon_jax.simulation.checks` validates configurations. All values are checked,
+whoever made them: `dataclasses.replace` may change any of them in a federation
+that a configuration has built.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,8 +54,7 @@ def check(federation: Any) -> None:
             'the moon_jax.Config that the federation was built from, or None',
             'Leave it out')
   limits.check(federation)
-  if federation.config is None:
-    _check_made_in_python(federation)
+  _check_parts(federation)
   _check_needs(federation)
   _check_received(federation)
   federation.hparams()
@@ -81,7 +80,7 @@ def check(federation: Any) -> None:
   _check_evaluation(federation)
 
 
-def _check_made_in_python(federation):
+def _check_parts(federation):
   data = federation.data
   _check_arrays(data)
   check_dataset(data, data.name, federation.eval_examples)
@@ -253,8 +252,11 @@ def _check_needs(federation):
     if name == 'cohorts' and federation.selection is None and all(
         len(cohort) == federation.num_clients for cohort in value or ()):
       continue  # they list all clients
-    flag = ('--participation=1' if name == 'cohorts' and federation.config
-            else f'--{name}={needed!r}')
+    flag = f'{name}={needed!r}'
+    if name == 'cohorts' and not federation.is_given('cohorts'):
+      flag = '--participation=1'
+    elif name in Config.__dataclass_fields__:
+      flag = f'--{flag}'
     remedy = f'Pass {flag}, or choose another algorithm'
     if name == 'num_clients':
       remedy = f'Make the algorithm with num_clients={value}'
@@ -345,7 +347,11 @@ def _check_cohorts(federation):
     return
   _require(any(map(len, cohorts)), 'cohorts must list the clients of each '
            'round; got none. cohorts=None takes all clients in each round')
+  last: Any = None
   for index, clients in enumerate(cohorts):
+    if clients is last:  # with full participation all are the same long list
+      continue
+    last = clients
     if not all(isinstance(client, SupportsIndex) for client in clients):
       raise UserError(f'cohorts[{index}] must be integers, the numbers of '
                       f'clients; got {list(clients)}. Convert them with int')
@@ -470,8 +476,9 @@ def _check_evaluation(federation):
   config = federation.config
   if config and config.keep_best and federation.algorithm.per_client_init:
     raise UserError(
-        f'--keep_best saves the global model, and --algorithm='
-        f'{config.algorithm} has none (per_client_init); remove --keep_best')
+        '--keep_best saves the global model, and '
+        f'{federation.title("algorithm")} has none (per_client_init); remove '
+        '--keep_best')
   if federation.validation is not None:
     _check_indices('validation', np.asarray(federation.validation),
                    federation.data, clients=federation.clients)
@@ -506,24 +513,25 @@ def _check_test_set(data, name, given, taken):
 def check_traced(federation: Any, model: Model, example: jax.Array) -> None:
   """Traces what is custom, before anything compiles.
 
-  Values in Python are treated as custom. `model` has the task of the data.
+  Values that no configuration has made are treated as custom. `model` has the
+  task of the data.
 
   Raises:
     UserError: if a function returns a value of the wrong type or shape, or the
       algorithm needs outputs that the network does not return.
   """
   config, labels = federation.config, federation.data.train_labels[:1]
-  has_user_model = (config is None or config.has_user_model()
+  has_user_model = (federation.is_given('model') or config.has_user_model()
                     or model.task.name not in tasks.TASKS)
   if has_user_model:
-    user_model.check(f'--model={config.model}' if config else 'model', model,
-                     example, federation.data.num_classes, labels)
+    user_model.check(federation.title('model'), model, example,
+                     federation.data.num_classes, labels)
     _warn_of_padding(federation, example)
-  if has_user_model or config.has_user_algorithm():
+  if has_user_model or federation.is_given('algorithm') or (
+      config.has_user_algorithm()):
     user_algorithm.check(
-        f'--algorithm={config.algorithm}' if config else 'algorithm',
-        federation.algorithm, model, example, labels,
-        federation.data.num_counted)
+        federation.title('algorithm'), federation.algorithm, model, example,
+        labels, federation.data.num_counted)
 
 
 def unscaled(data: Dataset) -> Iterator[str]:

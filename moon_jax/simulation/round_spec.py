@@ -135,7 +135,7 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
                    and clients_lib.are_disjoint(federation.clients)))
   # The state of a custom algorithm may begin with any values.
   begins_empty = not (
-      algorithm.draws_per_client or federation.config is None
+      algorithm.draws_per_client or federation.is_given('algorithm')
       or federation.config.has_user_algorithm())
   noise_std = federation.input_noise_std
   if noise_std is not None:  # on normalized inputs

@@ -133,7 +133,7 @@ class Simulation:
     exchange.
     """
     federation, spec = self.federation, self._program._spec
-    if federation.config and federation.config.algorithm == 'centralized':
+    if federation.flags().get('algorithm') == 'centralized':
       return 0
     history, done = self.planner.histories[self._run], self.rounds_done
     if history and done:

@@ -47,13 +47,12 @@ def prepare(config: Config, call: Callable[..., Any] | None = None,
 
   call = call or once()
   loggers.check(config)
-  cohorts = cohort.make(config)
+  cohort.make(config)  # reports errors in a file
   workdir = Workdir(config, inputs_of(config, call), root)
   return Prepared(
       config, workdir, processes.run_on_first_process(workdir.check),
       lambda: build.of_valid(
           config, call(sources.load, config.dataset, config.data_dir),
-          cohorts=None if config.has_clock() else cohorts,
           init_variables=_initial(config, call)))
 
 

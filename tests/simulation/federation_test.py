@@ -114,7 +114,7 @@ def test_both_kinds_of_federations_are_checked_for_needs(cohorts, is_met):
   config = Config(dataset='digits', model='mlp', algorithm='fedcross',
                   num_clients=3)
   for needed, make_fn in (
-      ('--participation=1', lambda: build.federation(config, cohorts=cohorts)),
+      ('cohorts=None', lambda: build.federation(config, cohorts=cohorts)),
       ('cohorts=None', lambda: tiny_federation.make(
           algorithm=mj.fedcross(3), cohorts=cohorts))):
     with contextlib.nullcontext() if is_met else pytest.raises(
