@@ -348,7 +348,7 @@ class Evaluator:
       if name == 'test' and not math.isfinite(loss):
         raise DivergedError(
             f'round {round_number}: the test loss became {loss} '
-            f'{records.remedy(self._federation)}')
+            f'{records.remedy(self._federation, round_number - 1)}')
       line[f'{name}_loss'] = plain(loss)
       if name == 'test':
         line |= self._num_examples_used | self._test_metrics(each_R)

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 import jax
 
+from moon_jax.config import Config
 from moon_jax.data.mapped import is_mapped
 from moon_jax.distributed import host
 from moon_jax.errors import OutOfMemory, UserError
 from moon_jax.simulation import build, round_spec
-from moon_jax.simulation.federation import Federation
+from moon_jax.simulation.federation import Federation, SETTINGS
 from moon_jax.simulation.round_spec import bytes_of, RoundSpec
 
 _BYTES = 4  # of a float32 or an int32
@@ -32,6 +33,12 @@ _NUMBERS = ('eval_examples', 'validation_fraction', 'client_test_fraction',
 _NETWORKS = ['resnet50', 'resnet18', 'simple_cnn']
 _TRACED = {'num_negatives', 'projection_dim', 'max_staleness',
            'model'}  # change what is traced
+# Settings without effect on fields that are given.
+_MADE_OF = {'clients': ('num_clients', 'validation_fraction',
+                        'client_test_fraction'),
+            'cohorts': ('num_clients', 'participation'),
+            'algorithm': ('num_negatives', 'max_staleness'),
+            'model': ('projection_dim',)}
 _HALVINGS = 7  # of a number that are tried
 
 
@@ -61,8 +68,8 @@ def on_device(run: RoundSpec) -> list[Part]:
   shape = run.shape
   jobs = shape.jobs_per_device
   models = 1 + run.program.keep_models * jobs
-  config = run.federation.config
-  is_by_example = config is not None and config.dp_unit == 'example'
+  is_by_example = not run.federation.is_given('algorithm') and (
+      run.federation.config.dp_unit == 'example')
   lanes_per_device = shape.num_lanes // shape.num_devices
   return [
       Part('models', bytes_of(run.model) * models),
@@ -239,9 +246,14 @@ def _remedy(runs):
 def _options(run):
   """Returns changes of settings by kind, the mildest of each kind first."""
   federation, config = run.federation, run.federation.config
-  settings = config.to_dict() if config else vars(federation)
-  at = _NETWORKS.index(config.model) + 1 if (
-      config and config.model in _NETWORKS) else len(_NETWORKS)
+  settings = vars(federation)
+  if config:
+    settings = config.to_dict() | {**_given(federation), **{
+        name: settings[name] for name in SETTINGS}}
+  fixed = {name for field, names in _MADE_OF.items()
+           if federation.is_given(field) for name in names}
+  at = len(_NETWORKS) if federation.is_given('model') or (
+      config.model not in _NETWORKS) else _NETWORKS.index(config.model) + 1
   can_be_on_disk = not federation.algorithm.draws_per_client and (
       jax.process_count() == 1)
   kinds = [
@@ -254,11 +266,19 @@ def _options(run):
       [{'model': name} for name in _NETWORKS[at:]],
       *([{name: value} for value in _lower(
           settings.get(name, 0) or (name == 'eval_examples')
-          * federation.num_test)] for name in _NUMBERS)]
+          * federation.num_test)] for name in _NUMBERS if name not in fixed)]
   kinds = [[{name: value for name, value in changes.items()
              if name in settings and settings[name] != value}
             for changes in kind] for kind in kinds]
   return [kind for kind in kinds if kind and kind[0]]
+
+
+def _given(federation):
+  """Returns the fields that the configuration did not make, but for data."""
+  return {field.name: getattr(federation, field.name)
+          for field in dataclasses.fields(federation)
+          if field.name not in ('data', 'config', '_built')
+          and federation.is_given(field.name)}
 
 
 def _lower(now):
@@ -275,8 +295,12 @@ def _changed(run, changes):
   if config is None:
     federation = dataclasses.replace(federation, **changes)
   else:
-    federation = build.federation(
-        dataclasses.replace(config, **changes), federation.data)
+    given = _given(federation)
+    given |= {name: changes[name] for name in given.keys() & changes}
+    federation = build.federation(dataclasses.replace(config, **{
+        name: value for name, value in changes.items()
+        if name in Config.__dataclass_fields__}), federation.data)
+    federation = dataclasses.replace(federation, **given)
   return round_spec.alone(
       federation, None if _TRACED & changes.keys() else run)
 
@@ -322,7 +346,7 @@ def explain(error: Exception, federation: Federation, num_lanes: int,
   negatives = (f' or --num_negatives={flags["num_negatives"]}'
                if flags.get('algorithm') == 'moon'
                and flags['num_negatives'] > 1 else '')
-  dtype = ', or --dtype=bfloat16' if federation.config is None or (
+  dtype = ', or --dtype=bfloat16' if federation.is_given('model') or (
       'dtype' in flags) else ''
   shard = ', or --shard_data' if limit and not federation.shard_data else ''
   runs = f', or --max_runs={num_runs // 2}' if num_runs > 1 else ''

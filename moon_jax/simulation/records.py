@@ -270,7 +270,7 @@ def left_out(federation: Federation, index: int, table: Table,
     raise DivergedError(
         f'round {index + 1}, client {client}'
         f'{f" and all {others} other clients of the round" if others else ""}: '
-        f'its {reason} {remedy(federation, is_client=True)}')
+        f'its {reason} {remedy(federation, index, is_client=True)}')
   num_received = np.count_nonzero(
       is_own_J & table.jobs.is_received & metrics.finite_J)
   least = federation.algorithm.min_received
@@ -284,7 +284,7 @@ def left_out(federation: Federation, index: int, table: Table,
   if not metrics.finite_R[run]:
     raise DivergedError(
         f'round {index + 1}: the next global model, or the server state, is '
-        f'not finite {remedy(federation)}')
+        f'not finite {remedy(federation, index)}')
   return reasons
 
 
@@ -301,28 +301,31 @@ def _reason(table, metrics, job):
   return 'message or new state is not finite'
 
 
-def remedy(federation: Federation, is_client: bool = False) -> str:
-  """Returns remedies for a loss of a client, or of the server, that is not
-  finite, with current values."""
-  flags = federation.flags()
-  noise = (f' or --dp_noise_multiplier={flags["dp_noise_multiplier"]}'
-           if flags.get('dp_noise_multiplier') else '')
+def remedy(federation: Federation, index: int,
+           is_client: bool = False) -> str:
+  """Returns remedies for a loss that is not finite, with current values.
+
+  It is that of a client, or of the server, in the round `index`, from 0.
+  """
   config = federation.config
+  is_given = federation.is_given('algorithm')
+  noise = (f' or --dp_noise_multiplier={config.dp_noise_multiplier}'
+           if not is_given and config.dp_noise_multiplier else '')
   user = (', or check your algorithm'
-          if config is None or config.has_user_algorithm() else '')
+          if is_given or config.has_user_algorithm() else '')
   skip = (', or leave diverged clients out with --on_nan=skip_client'
           if is_client and federation.on_nan == 'stop' else '')
-  method = f'--algorithm={config.algorithm} ' if config else ''
+  method = '' if is_given else f'--algorithm={config.algorithm} '
   attack = ''
-  if config and config.attack != 'none':
+  if not is_given and config.attack != 'none':
     rule = (f'give --aggregation, such as {ROBUST[0]}'
             if config.aggregation == 'average' else
             f'choose another --aggregation than {config.aggregation}')
     method += f'--attack={config.attack} --attackers={config.attackers:g} '
     attack = (f'Hostile clients may be the reason: {rule} (docs/robust.md). '
               'If the run diverges without --attack, too, ')
-  rate = config.learning_rate if config else federation.hparams()[
-      'learning_rate']
+  rate = (federation.hparams(index)['learning_rate']
+          if federation.is_given('learning_rate') else config.learning_rate)
   scale = '; '.join(federation_checks.unscaled(federation.data))
   advice = f'{scale}, or lower' if scale else 'lower' if attack else 'Lower'
   return (f'({method}--learning_rate={rate:g}). {attack}{advice} '

@@ -18,8 +18,9 @@ from moon_jax.algorithms.moon import moon
 from moon_jax.config import Config
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.sources import arrays as arrays_lib
-from moon_jax.errors import UserError
+from moon_jax.errors import DivergedError, UserError
 from moon_jax.simulation import build, round_spec
+from moon_jax.simulation.simulation import Simulation
 
 
 def test_cohorts_limit_the_rounds():
@@ -182,3 +183,21 @@ def test_clipped_updates_are_divided_by_the_largest_listed_cohort(digits):
                      digits, cohorts=[[0], [1, 2]])
   build.federation(dataclasses.replace(config, dp_noise_multiplier=1.), digits,
                    cohorts=[np.arange(8)] * 3)
+
+
+def test_messages_have_the_values_that_replace_those_of_a_configuration():
+  """The learning rate, the method and the network are others."""
+  data = tiny_federation.make().data
+  built = build.federation(Config(
+      dataset='digits', model='mlp', partition='iid', num_clients=3,
+      algorithm='fedavg', local_epochs=1, batch_size=2), data)
+  with pytest.raises(DivergedError, match=(
+      r'\(--algorithm=fedavg --learning_rate=1e\+30\)')):
+    Simulation(dataclasses.replace(built, learning_rate=1e30)).run(3)
+  with pytest.raises(UserError, match='^algorithm: finish must return '):
+    Simulation(dataclasses.replace(
+        built, algorithm=fedavg()._replace(finish=lambda trained, view: 0)))
+  with pytest.raises(UserError, match=r'^model must return logits .* 3\]'):
+    Simulation(dataclasses.replace(
+        built, data=data._replace(class_names=('a', 'b', 'c')),
+        model=mj.mlp(5)))

@@ -245,3 +245,29 @@ def test_examples_that_each_run_has_are_counted_for_each(made):
           'validation examples and further test sets', 'models'}
   assert both['test examples in batches'] == one['test examples in batches']
   assert both['training examples'] == one['training examples']
+
+
+def test_advice_keeps_what_is_given_beside_a_configuration(
+    digits, monkeypatch):
+  """Fewer clients, or a smaller part of them, would not be those given."""
+  config = dataclasses.replace(CONFIG, algorithm='fedavg', projection_dim=2000)
+  split = [np.arange(i, 1438, 100) for i in range(100)]
+  rounds = [list(range(100))] * 3
+  given = dataclasses.replace(build.federation(
+      config, digits, clients=split, cohorts=rounds), local_epochs=60)
+  made = build.federation(config, digits)
+  need, = memory_lib.needs(round_spec.alone(given))
+  monkeypatch.setattr(host, 'machine_bytes', lambda: need.size - 10**4)
+  with pytest.raises(UserError, match='GB of memory') as error:
+    Simulation(given)
+  found = flags_in(str(error.value))
+  assert {'local_epochs', 'projection_dim'} <= {*map(' '.join, found)}
+  assert {'num_clients', 'participation'}.isdisjoint(map(' '.join, found))
+  assert [option['local_epochs'] for option in found
+          if 'local_epochs' in option][0] <= 30
+  monkeypatch.undo()
+  need, = memory_lib.needs(round_spec.alone(made))
+  monkeypatch.setattr(host, 'machine_bytes', lambda: need.size - 10**4)
+  with pytest.raises(UserError, match='GB of memory') as error:
+    Simulation(made)
+  assert 'num_clients' in map(' '.join, flags_in(str(error.value)))
