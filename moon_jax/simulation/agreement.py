@@ -23,6 +23,7 @@ from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, flags_with, is_user_code
 from moon_jax.config.flags import ROBUST, UPDATE_ATTACKS
+from moon_jax.data import mapped
 from moon_jax.errors import UserError
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec
@@ -58,6 +59,37 @@ class _Itself:
 
   def __hash__(self) -> int:
     return id(self._x)
+
+
+class _Arrays:
+  """A tree of arrays that is equal to itself and to trees of equal arrays.
+
+  They are compared only if they are not the same objects, and kept as `_Itself`
+  is. Memory-mapped arrays, which may exceed the memory, are not compared.
+  """
+
+  def __init__(self, tree: Any):
+    self._leaves, self._structure = jax.tree.flatten(tree)
+
+  def _kinds(self):
+    return self._structure, tuple(
+        (np.shape(x), str(getattr(x, 'dtype', type(x)))) for x in self._leaves)
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, _Arrays) and self._kinds() == other._kinds() and (
+        all(x is y or _have_equal_bits(x, y)
+            for x, y in zip(self._leaves, other._leaves)))
+
+  def __hash__(self) -> int:
+    return hash(self._kinds())
+
+
+def _have_equal_bits(x, y):
+  if mapped.is_mapped(x) or mapped.is_mapped(y):
+    return False
+  x, y = (np.atleast_1d(np.ascontiguousarray(array)) for array in (x, y))
+  return x.dtype != object and np.array_equal(
+      x.view(np.uint8), y.view(np.uint8))
 
 
 # What to change, by name.
@@ -124,8 +156,8 @@ def of_federation(federation: Federation) -> dict[str, Hashable]:
       **{name: getattr(federation, name) for name in _SETTINGS},
       'batch_size': min(federation.batch_size,
                         max(map(len, federation.clients))),
-      'init_variables': id(federation.init_variables),
-      'data': (id(data.train_inputs), id(data.test_inputs), *map(_value, (
+      'init_variables': _Arrays(federation.init_variables),
+      'data': (_Arrays([data.train_inputs, data.test_inputs]), *map(_value, (
           data.train_labels, data.test_labels, data.mean, data.std,
           data.augmentation, data.task, federation.input_noise_std))),
       'config': program_key(config) if config else None,
@@ -184,7 +216,7 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
     return 'partial', inner(x.func), inner(x.args), inner(x.keywords)
   if isinstance(x, types.FunctionType):
     cells = [_content(cell) for cell in x.__closure__ or ()]
-    return (x.__code__, id(x.__globals__), tuple(_globals(
+    return (x.__code__, _Itself(x.__globals__), tuple(_globals(
         x.__code__, x.__globals__, {x.__code__})), inner([
             x.__defaults__, x.__kwdefaults__, cells]))
   if isinstance(x, types.MethodType):

@@ -7,6 +7,7 @@ unless a selection of clients needs the results of the round before.
 
 from collections.abc import Sequence
 import functools
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -309,7 +310,8 @@ class Planner:
         selection.begin(spec.federation.num_clients)
         if spec.federation.selection else None for spec in specs]
     self._selected: dict[int, tuple] = {}  # run -> history and next clients
-    self._next: tuple = None, None  # a key, and what `prepared` returns for it
+    # What the next round is planned from, and what `prepared` returns for it.
+    self._next: tuple[list, list, Any] = [], [], None
 
   def cohort(self, run: int, round_index: int) -> list[int]:
     """Returns the clients of a run's round, from 0.
@@ -414,10 +416,13 @@ class Planner:
 
   def prepared(self, rounds: Sequence[int | None]) -> tuple[Table, TrainData]:
     """Returns a round's table and its examples, which are made once."""
-    key = *rounds, *map(id, self.clients), *map(id, self.histories)
-    if self._next[0] != key:
-      self._next = key, self._training.of_round(self.plan(*rounds))
-    return self._next[1]
+    known, made_of, made = self._next
+    # The objects are kept: a new one might have the `id` of one that is gone.
+    inputs = [*self.clients, *self.histories]
+    if known != [*rounds] or not all(map(operator.is_, made_of, inputs)):
+      made = self._training.of_round(self.plan(*rounds))
+      self._next = [*rounds], inputs, made
+    return made
 
   def prepare(self, rounds: Sequence[int | None]) -> None:
     """Plans a round for a later `prepared`, of the runs that have it.

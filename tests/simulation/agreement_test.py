@@ -53,7 +53,10 @@ def scaled(scale):
     {'clients': FIRST.clients[::-1]}, {'clients': FIRST.clients[:2]},
     {'algorithm': FIRST.algorithm._replace(hparams={'mu': 1.})},
     {'model': tiny_federation.make().model}, {'algorithm': fedavg()},
-    {'data': FIRST.data._replace(train_labels=LABELS.copy())}])
+    {'data': FIRST.data._replace(train_labels=LABELS.copy())},
+    {'data': FIRST.data._replace(
+        train_inputs=FIRST.data.train_inputs.copy(),
+        test_inputs=FIRST.data.test_inputs.copy())}])
 def test_numbers_clients_and_rounds_may_differ(changes):
   check(FIRST, changed(**changes))
 
@@ -72,11 +75,34 @@ def test_numbers_clients_and_rounds_may_differ(changes):
     ('data', FIRST.data._replace(std=(2.,))),
     ('data', {'input_noise_std': np.full(len(LABELS), .1, np.float32)}),
     ('data', FIRST.data._replace(
-        train_inputs=FIRST.data.train_inputs.copy()))])
+        train_inputs=-FIRST.data.train_inputs)),
+    ('data', FIRST.data._replace(
+        test_inputs=-FIRST.data.test_inputs))])
 def test_what_the_program_has_once_must_agree(name, value):
   changes = value if isinstance(value, dict) and value else {name: value}
   with pytest.raises(UserError, match=f'the same {name}, that of number 2'):
     check(FIRST, FIRST, changed(**changes))
+
+
+def test_equal_initial_models_agree():
+  models = [mlp(2).init(jax.random.key(seed), jnp.ones((1, 4)))
+            for seed in (0, 0, 1)]
+  one, equal, other = (changed(init_variables=model) for model in models)
+  check(one, equal)
+  for different in other, FIRST, changed(
+      init_variables=jax.tree.map(np.float64, models[0])):
+    with pytest.raises(UserError, match='the same init_variables, that of nu'):
+      check(one, different)
+
+
+def test_data_of_other_runs_may_be_at_the_same_address():
+  """The facts of a run are kept when its data are gone."""
+  inputs = [sign * FIRST.data.train_inputs for sign in (1, -1)]
+  facts = [agreement.of_federation(changed(
+      data=FIRST.data._replace(train_inputs=x.copy()))) for x in inputs * 4]
+  for x, y in zip(facts, facts[1:]):
+    with pytest.raises(UserError, match='the same data, that of number 1'):
+      agreement.check([x, y])
 
 
 @pytest.mark.parametrize('wrap', [

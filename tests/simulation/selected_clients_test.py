@@ -14,6 +14,7 @@ from moon_jax.algorithms.moon import moon
 from moon_jax.data import clock, cohort, selection
 from moon_jax.errors import UserError
 from moon_jax.rundir.workdir import Workdir
+from moon_jax.simulation import round_spec
 from moon_jax.simulation.simulation import Simulation, Simulations
 from moon_jax.training import run
 import small_runs
@@ -216,3 +217,23 @@ def test_a_stopped_run_selects_the_same_clients(
   assert lines_of(tmp_path / 'stopped') == lines
   assert {len(line['clients_selected']) for line in lines} <= {1, 2, 3, 4}
   assert not (tmp_path / 'whole' / 'cohorts.txt').exists()
+
+
+def test_a_plan_is_that_of_what_is_known_now(monkeypatch):
+  """Also if it is where an earlier history was in memory."""
+  monkeypatch.setattr(round_spec, 'id', lambda _: 0, raising=False)
+  made = federation(lambda view: np.nanargmax(view.loss)[None],
+                    cohorts=[[0]] * 9, client_seconds=None)
+  planner = round_spec.Planner([round_spec.alone(made)], training=Tables())
+  for client in range(3):
+    planner.histories = [selection.begin(3)]
+    planner.histories[0].loss[:] = np.arange(3) == client
+    jobs = planner.prepared([0]).jobs
+    assert {*jobs.client[jobs.num_steps > 0]} == {client}
+
+
+class Tables:
+  """A training set that only returns the table of a round."""
+
+  def of_round(self, table):
+    return table
