@@ -4,7 +4,7 @@ They are a random part of each client's training examples (`hold_out`), or the
 test examples of a data set whose test examples have clients (`natural`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import math
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
+from moon_jax.data.clients import Clients
 from moon_jax.data.dataset import Dataset, subset
 from moon_jax.errors import UserError
 
@@ -41,7 +42,7 @@ class ClientTests(NamedTuple):
 
 
 def hold_out(clients: Sequence[np.ndarray], fraction: float,
-             seed: int) -> tuple[list[np.ndarray], ClientTests]:
+             seed: int) -> tuple[Clients, ClientTests]:
   """Splits the examples of each client at random into two parts.
 
   A client with n examples holds out n * fraction of them, rounded to the
@@ -49,12 +50,14 @@ def hold_out(clients: Sequence[np.ndarray], fraction: float,
   a client depends on the seed, its index and n, and on no other client.
 
   Args:
-    clients: for each client the indices of its training examples, int [n].
+    clients: for each client the indices of its training examples, int [n]; or
+      a mapping from the names of clients to them.
     fraction: held-out fraction, at least 0 and below 1.
     seed: seed of the draws, 0 to 2**32 - 1.
 
   Returns:
-    The examples of each client to train on, and those held out, in order.
+    The examples of each client to train on, with the clients' names, and those
+    held out, in order.
 
   Raises:
     UserError: if the fraction is out of range.
@@ -67,8 +70,11 @@ def hold_out(clients: Sequence[np.ndarray], fraction: float,
   if not 0 <= fraction < 1:
     raise UserError('fraction must be 0 or more and below 1; got '
                     f'{fraction}. 0.2 is usual')
+  names = clients_lib.names(clients)
+  if isinstance(clients, Mapping):
+    names, clients = tuple(clients), list(clients.values())
   kept, held_out = [], []
-  for client, indices in enumerate(clients):
+  for client, indices in enumerate(map(np.asarray, clients)):
     size = len(indices)
     count = min(math.floor(size * fraction + .5), size - 1)
     is_held_out = np.zeros(size, bool)
@@ -76,7 +82,8 @@ def hold_out(clients: Sequence[np.ndarray], fraction: float,
       is_held_out[subset([seed, client], size, count)] = True
     kept.append(indices[~is_held_out])
     held_out.append(indices[is_held_out])
-  return kept, ClientTests(held_out, 'train')
+  return (Clients(np.concatenate(kept), clients_lib.sizes(kept), names),
+          ClientTests(held_out, 'train'))
 
 
 def natural(clients: Sequence[np.ndarray], train_clients: np.ndarray,

@@ -16,8 +16,9 @@ from moon_jax.errors import UserError
 class Clients(Sequence):
   """A sequence of index arrays, stored as one array and the sizes of its parts.
 
-  `clients[i]` is a view. A list of a million arrays takes 200 MB besides the
-  indices, and seconds to build; this type takes 8 bytes per client.
+  `clients[i]` is a view, and a slice is of this type, with its names. A list of
+  a million arrays takes 200 MB besides the indices, and seconds to build; this
+  type takes 8 bytes per client.
 
   Attributes:
     indices: the training examples of client 0, then of client 1, ...; int [N].
@@ -46,7 +47,11 @@ class Clients(Sequence):
 
   def __getitem__(self, at):
     if isinstance(at, slice):
-      return [self[i] for i in range(*at.indices(len(self)))]
+      at = np.arange(len(self))[at]
+      return Clients(
+          gather(self.indices, (self._ends - self.sizes)[at], self.sizes[at]),
+          self.sizes[at],
+          None if self.names is None else [self.names[i] for i in at])
     i = range(len(self))[operator.index(at)]  # IndexError; negative indices
     return self.indices[self._ends[i] - self.sizes[i]:self._ends[i]]
 
@@ -157,7 +162,7 @@ def shortened(clients: Sequence[np.ndarray], num_examples: int) -> Clients:
   sizes_C = sizes(clients)
   fewer_C = np.minimum(sizes_C, num_examples)
   return Clients(gather(joined(clients), np.cumsum(sizes_C) - sizes_C, fewer_C),
-                 fewer_C)
+                 fewer_C, names(clients))
 
 
 def equal_sizes(total: int, count: int) -> np.ndarray:

@@ -57,11 +57,7 @@ def make(config: Config, dataset: Dataset) -> Split:
         clients_lib.names(of_rest))
   # Before clients hold examples out, so that these have the same labels.
   labels = label_shift.configured(config, dataset, clients)
-  names = clients_lib.names(clients)
   clients, tests = client_tests.make(config, dataset, clients)
-  if names:
-    clients = Clients(
-        clients_lib.joined(clients), clients_lib.sizes(clients), names)
   if config.concept_shift > 1 and tests is not None and tests.part == 'test':
     raise UserError(
         f'--concept_shift={config.concept_shift} changes labels of training '
@@ -165,7 +161,7 @@ def custom(name: str, dataset: Dataset, num_clients: int,
     raise UserError(f'--partition={name} must return a list of index arrays, '
                     f'one per client, got a {type(parts).__name__}; fix '
                     f'it{place}')
-  if not isinstance(parts, Mapping):  # a generator may fail
+  if not isinstance(parts, Mapping | Clients):  # a generator may fail
     parts = user_code.call('partition', name, list, parts)
   if len(parts) != num_clients:
     raise UserError(

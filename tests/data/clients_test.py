@@ -5,8 +5,8 @@ import pytest
 import tiny_federation
 
 from moon_jax.config import Config
+from moon_jax.data import client_tests, partition, split
 from moon_jax.data import clients as clients_lib
-from moon_jax.data import partition, split
 from moon_jax.data.clients import Clients
 from moon_jax.data.sources import arrays
 from moon_jax.rundir import workdir
@@ -82,6 +82,36 @@ def test_names_follow_their_clients(tmp_path):
   again = split.read_file(str(path), 3)
   assert again.names == names
   assert_equal(again, made.clients)
+
+
+def test_parts_of_clients_have_their_names():
+  names = 'zoe', 'ann', 'bob'
+  named = Clients(np.array([4, 0, 3, 1, 2, 5]), np.array([2, 1, 3]), names)
+  as_mapping = dict(zip(names, named))
+  for made in (clients_lib.shortened(named, 1), named[:], named[::-1][::-1],
+               client_tests.hold_out(named, .5, 0)[0],
+               client_tests.hold_out(as_mapping, .5, 0)[0]):
+    assert clients_lib.names(made) == names
+    assert all({*part} <= {*whole} for part, whole in zip(made, named))
+  assert clients_lib.names(named[1:]) == names[1:]
+  assert_equal(named[1:], [named[1], named[2]])
+
+
+def test_names_that_a_function_of_your_own_returns_are_kept(
+    tmp_path, monkeypatch):
+  (tmp_path / 'named_partition.py').write_text("""
+import moon_jax as mj
+
+def make(dataset, num_clients, seed):
+  return mj.partition.natural(
+      dataset.train_clients, num_clients, seed, dataset.client_names)
+""")
+  monkeypatch.syspath_prepend(str(tmp_path))
+  data = tiny_federation.make().data._replace(
+      train_clients=np.arange(19) % 3, client_names=('zoe', 'ann', 'bob'))
+  made = split.make(Config(partition='named_partition:make', num_clients=3,
+                           algorithm='fedavg'), data)
+  assert clients_lib.names(made.clients) == ('zoe', 'ann', 'bob')
 
 
 def test_a_mapping_of_names_to_indices_is_taken():
