@@ -8,6 +8,7 @@ that a configuration has built.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import math
 from numbers import Real
+import reprlib
 from typing import Any, SupportsIndex
 import warnings
 
@@ -30,9 +31,15 @@ from moon_jax.models import user as user_model
 from moon_jax.simulation import metric_functions
 
 _SAMPLED = 10**6  # numbers that are looked at, of examples throughout the data
+_PART = 2**22  # numbers that are looked at side by side
 # Larger values, and root mean squares of a feature, are not normalized.
 _MAX_NORMALIZED, _MAX_SIZE = 100, 10
 _MIN_SIZE = 1e-3  # of these limits
+
+_MAX_SHOWN = 80  # characters of a value in a message
+_REPR = reprlib.Repr()
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _MAX_SHOWN
+_REPR.maxstring = _REPR.maxother = _MAX_SHOWN + 1
 
 # Hyperparameters of the algorithms of the package: name -> requirement, whether
 # a value meets it, and a usual value.
@@ -44,7 +51,7 @@ _HPARAMS = {
 
 
 def check(federation: Any) -> None:
-  """Checks a `moon_jax.Federation`. Calls each metric with random logits.
+  """Checks a `moon_jax.Federation`. Calls each metric with a few random logits.
 
   Raises:
     UserError: if a value has another type or is out of range, or the parts do
@@ -219,7 +226,9 @@ def _check_inputs(name, inputs, num_tokens):
              + f' to {num_tokens - 1}' * bool(num_tokens)
              + f'; got {low} to {high}. Number them from 0')
   if kind == 'f' and not mapped.is_mapped(inputs):
-    is_bad = ~np.isfinite(inputs).reshape(len(inputs), -1).all(1)
+    is_bad = np.concatenate([  # in parts, which need little memory
+        ~np.isfinite(part).reshape(len(part), -1).all(1) for part in
+        mapped.chunks(inputs, max(1, _PART // max(1, inputs[0].size)))])
     _require(not is_bad.any(), f'{name} must be finite; got NaN or infinity in '
              f'{is_bad.sum()} examples, the first at index {is_bad.argmax()}. '
              'Replace or remove them')
@@ -283,8 +292,9 @@ def _check_received(federation):
 
 
 def _short(value):
-  text = repr(value)
-  return text if len(text) <= 80 else user_model.kind_of(value)
+  """Returns a value as text; of long lists it only looks at the beginning."""
+  text = _REPR.repr(value)
+  return text if len(text) <= _MAX_SHOWN else user_model.kind_of(value)
 
 
 def _check_lists(federation):
@@ -417,6 +427,8 @@ def check_timeline(federation: Any) -> None:
 
 def _check_selection(federation):
   selection, seconds = federation.selection, federation.client_seconds
+  if selection is seconds is federation.availability is None:
+    return
   _require(selection is None or callable(selection),
            'selection must be a function of a moon_jax.selection.View; got '
            f'{_short(selection)}. moon_jax.selection.power_of_choice() is one')

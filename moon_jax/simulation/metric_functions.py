@@ -13,6 +13,7 @@ Examples:
 
 from collections.abc import Callable, Mapping
 import functools
+import math
 import re
 from typing import Any
 
@@ -25,6 +26,9 @@ from moon_jax.errors import UserError
 Metric = Callable[[np.ndarray, np.ndarray], Any]
 
 _NUM_BINS = 15  # of the calibration error, as in Guo et al.
+_NUM_CHECKED = 100  # examples with which metrics are checked, and those that
+# have a further class
+_MAX_CHECKED = 2**20  # logits of these
 
 # Names of fields that do not come from training, and of all fields of lines and
 # summaries: other metrics must not have them.
@@ -176,6 +180,9 @@ def names(metrics: Mapping[str, Metric], labels: np.ndarray, num_classes: int,
           task: str = 'classification') -> list[str]:
   """Returns the fields of metrics; calls the functions with random logits.
 
+  They get the first examples of each class and some more, so that the cost does
+  not grow with the number of examples.
+
   Raises:
     UserError: see `compute`; or if the task is not that of a built-in metric.
   """
@@ -184,10 +191,17 @@ def names(metrics: Mapping[str, Metric], labels: np.ndarray, num_classes: int,
   if of_classes and task != 'classification':
     raise UserError(f'--metrics={of_classes[0]} is for the task classification;'
                     f' got {task}. Remove it, or give a function of your own')
+  if not metrics:
+    return []
   positions = labels.shape[1:] if task == 'tokens' else ()
-  logits = np.random.RandomState(0).randn(
-      1, len(labels), *positions, num_classes)
-  return list(compute(metrics, logits.astype(np.float32), labels))
+  most = max(1, _MAX_CHECKED // (num_classes * math.prod(positions)))
+  rows = np.arange(min(len(labels), _NUM_CHECKED))
+  if task == 'classification':  # metrics may need them all, such as an AUC
+    rows = np.union1d(rows, np.unique(labels, return_index=True)[1])
+  labels = labels[rows[:most]]
+  logits = np.random.default_rng(0).standard_normal(
+      (1, len(labels), *positions, num_classes), np.float32)
+  return list(compute(metrics, logits, labels))
 
 
 def _place(metric):

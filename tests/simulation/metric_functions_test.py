@@ -1,12 +1,16 @@
 """Metrics of logits against scikit-learn, plain loops and numbers by hand."""
 
+import dataclasses
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
 import sklearn.metrics
+import tiny_federation
 
 from moon_jax.errors import UserError
+from moon_jax.models import mlp
 from moon_jax.simulation import metric_functions as metrics
 
 # Predictions 0, 1, 1, 2; class 3 has neither examples nor predictions.
@@ -124,3 +128,29 @@ def test_the_flag_names_known_metrics():
       ('no_such:own', 'found no source file of module no_such')):
     with pytest.raises(UserError, match=words):
       metrics.from_flag(flag)
+
+
+def test_checks_of_a_federation_do_not_grow_with_its_test_set():
+  """Neither with metrics, which see some examples of each class, nor without.
+  """
+  num_test, num_classes = 20_000, 500
+  data = tiny_federation.make().data
+  big = data._replace(
+      test_inputs=np.zeros((num_test, 4), np.float32),
+      test_labels=np.sort(np.arange(num_test) % num_classes),
+      class_names=tuple(map(str, range(num_classes))))
+  shapes = []
+
+  def own(logits, labels):
+    shapes.append(logits.shape)
+    assert len({*labels.tolist()}) == num_classes
+    return float(logits.mean())
+
+  for found in {}, {'own': own}:
+    tracemalloc.start()
+    dataclasses.replace(tiny_federation.make(data=big, model=mlp(num_classes),
+                                             metrics=found), seed=1)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 4 * num_test * num_classes / 4  # bytes of all logits
+  assert len(shapes) == 2 and all(rows < 700 for rows, _ in shapes)
