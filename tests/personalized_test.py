@@ -1,6 +1,9 @@
 """Personalized methods with momentum and weight decay, against plain loops."""
 
+import dataclasses
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny_federation
@@ -13,6 +16,7 @@ from moon_jax.algorithms.base import Message
 from moon_jax.errors import UserError
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
+import small_runs
 
 LR, MOMENTUM = fed.HPARAMS['learning_rate'], fed.HPARAMS['momentum']
 WIDTH = fed.X.shape[1]
@@ -143,3 +147,77 @@ def test_several_models_in_a_message_are_an_error_of_finish():
       (dict(local_model=None), 'local_model must be a function .* got None')):
     with pytest.raises(UserError, match=message):
       Simulation(tiny_federation.make(algorithm=algorithm._replace(**changes)))
+
+
+COMPUTED = []  # the rounds in which personal models were, of each lane
+
+
+def reporting():
+  """Returns FedAvg with a personal model that reports when it is computed."""
+  def personal_model(trained, view, examples):
+    def add(total, batch):
+      jax.debug.callback(lambda t: COMPUTED.append(int(t)), view.round)
+      return total + batch.mask.sum()
+
+    count = examples.fold(add, jnp.float32(1))
+    return jax.tree.map(lambda x: x / count, trained)
+
+  return mj.fedavg()._replace(personal_model=personal_model)
+
+
+def computed():
+  """Returns the rounds, from 1, since the last call."""
+  jax.effects_barrier()
+  found = sorted({t + 1 for t in COMPUTED})
+  COMPUTED.clear()
+  return found
+
+
+def test_personal_models_are_computed_only_for_evaluations(compilations):
+  """A loop may evaluate after any round; `run` does after some."""
+  federation = tiny_federation.make(
+      algorithm=reporting(), evaluate_clients=True, local_epochs=1,
+      batch_size=2)
+  simulation = Simulation(federation)
+  initial = simulation.state_on_host()
+  expected = list(simulation.rounds(4, eval_every=2))
+  assert computed() == [1, 2, 3, 4]
+  simulation.restore(initial)
+  compilations.clear()
+  records = simulation.run(4, eval_every=2)
+  assert computed() == [2, 4] and not compilations
+  assert [record.metrics for record in records] == [
+      record.metrics for record in expected]
+  simulation.run_round(keeps_models=False)
+  with pytest.raises(UserError, match='evaluated after a round of this run'):
+    simulation.evaluate_clients()
+
+
+@pytest.mark.parametrize('callbacks, expected', [
+    ([], [2, 4, 5]), ([lambda simulation, line: None], [1, 2, 3, 4, 5])])
+def test_runs_compute_personal_models_that_are_read(
+    callbacks, expected, tmp_path):
+  """Also the last ones, and those that a callback may read."""
+  run.run(dataclasses.replace(
+      small_runs.CONFIG, algorithm=f'{__name__}:reporting', num_rounds=5,
+      client_eval_every=2, workdir=str(tmp_path / 'run')), callbacks)
+  assert computed() == expected
+
+
+def test_ccvr_reads_examples_in_the_last_round_only():
+  """There are evaluations of the network in this round alone."""
+  plain = mj.mlp(2)
+
+  def apply(variables, inputs, mask_B, train, key=None):
+    if not train:
+      jax.debug.callback(lambda: COMPUTED.append(0))
+    return plain.apply(variables, inputs, mask_B, train)
+
+  simulation = Simulation(tiny_federation.make(
+      model=plain._replace(apply=apply), algorithm=mj.ccvr(),
+      planned_rounds=3, local_epochs=1, batch_size=3))
+  found = []
+  for _ in range(3):
+    simulation.run_round()
+    found.append(bool(computed()))
+  assert found == [False, False, True]

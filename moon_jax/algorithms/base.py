@@ -135,6 +135,15 @@ class Examples:
         lambda total, batch: jax.tree.map(jnp.add, total, function(batch)),
         jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like))
 
+  def only_if(self, is_read: jax.Array) -> 'Examples':
+    """Returns these examples if a bool scalar is true, otherwise none.
+
+    For methods that read them in some rounds. Other rounds take no time for it.
+    """
+    return Examples(
+        self._batch_fn, jnp.where(is_read, self._num_batches, 0),
+        self._step_fn, jnp.where(is_read, self._num_steps, 0))
+
 
 class LossAux(NamedTuple):
   """Second result of a loss.

@@ -44,7 +44,8 @@ def ccvr(num_virtual: int = 500, calibration_rate: float = 0.1,
   def finish(trained, view, model, examples):
     sent = jax.tree.map(lambda new, old: jnp.where(is_last(view), old, new),
                         trained, view.variables)
-    sums = prototypes.second_moments(model, view.variables, examples, view)
+    sums = prototypes.second_moments(
+        model, view.variables, examples.only_if(is_last(view)), view)
     return (), Message(sent, total=(jnp.float32(is_last(view)), *sums))
 
   def aggregate(variables, server, message, hparams, key):

@@ -225,9 +225,13 @@ def _materialize(x_B):
       x_B.shape)
 
 
-def finish(program: Program, view: View, examples: Examples,
-           lane: Lane) -> Result:
-  """Returns the results of a job from its lane after the last step."""
+def finish(program: Program, view: View, examples: Examples, lane: Lane,
+           is_personal: jax.Array | None = None) -> Result:
+  """Returns the results of a job from its lane after the last step.
+
+  Unless the bool scalar `is_personal`, nobody reads the personal model, and it
+  reads no examples: they may take longer than training. None is for true.
+  """
   algorithm = program.algorithm
   client, message = _with_examples(
       program, view, examples, algorithm.finish, lane.trained)
@@ -237,6 +241,8 @@ def finish(program: Program, view: View, examples: Examples,
   models: KeptModels | tuple[()] = ()
   if program.keep_models:
     personal = algorithm.personal_model
+    if is_personal is not None:
+      examples = examples.only_if(is_personal)
     models = KeptModels(local, _with_examples(
         program, view, examples, personal, lane.trained) if personal else ())
   message = message._replace(

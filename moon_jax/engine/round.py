@@ -53,7 +53,8 @@ class Round:
     split_lanes = PartitionSpec(None, devices.AXIS)
     table_spec = Table(
         jobs=SPLIT, num_rows=SPLIT, num_segments=SPLIT, bounds=SPLIT, own=SPLIT,
-        job_TL=split_lanes, step_TL=split_lanes, examples_TLB=split_lanes)
+        is_personal=SPLIT, job_TL=split_lanes, step_TL=split_lanes,
+        examples_TLB=split_lanes)
     self._mesh = mesh
     self._specs = (WHOLE, SPLIT, WHOLE, table_spec,
                    TrainData(*[data_spec] * 3, frozen=WHOLE))

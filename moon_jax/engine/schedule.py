@@ -110,6 +110,8 @@ class Table(NamedTuple):
   step_TL: np.ndarray  # int32, the job's local step, from 0
   examples_TLB: np.ndarray  # int32, training examples, -1 for padding
   own: OwnExamples | None = None  # all examples of the jobs, if needed
+  is_personal: np.ndarray | None = None  # bool [D], the same for all devices:
+  # whether personal models read examples; None if they always do
 
 
 def utilization(table: Table) -> float:

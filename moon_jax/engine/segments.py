@@ -71,6 +71,9 @@ def train(program: Program, inputs: Inputs, clients_J: Any
         _axes(program, inputs), 0, 0, *(0 for _ in lanes)))(
             job, job_L, is_read_L, *lanes)
 
+  finish = functools.partial(local.finish, is_personal=(
+      None if table.is_personal is None else table.is_personal[0]))
+
   @jax.jit  # so that `_initial` and the loop share one trace
   def step_lanes(lanes, job, job_L, t):
     stored, mask_LB = _examples(inputs.data, table.examples_TLB[t])
@@ -108,7 +111,7 @@ def train(program: Program, inputs: Inputs, clients_J: Any
         begin, end, run_row, (lanes, metrics_TL))
     accumulators = accumulate.add(
         accumulators, ends_L, job_L, table.jobs, lanes.is_finite,
-        of_lanes(local.finish, job, job_L, ends_L, lanes))
+        of_lanes(finish, job, job_L, ends_L, lanes))
     return lanes, accumulators, metrics_TL
 
   # A Python 0 has a weak type, which would trace run_segment twice.

@@ -412,6 +412,8 @@ class Planner:
            for run, client, steps in zip(
                jobs.run, jobs.client, jobs.num_steps)],
           max(max_examples(spec.federation) for spec in self._specs)))
+    if first.program.keep_models and first.program.algorithm.personal_model:
+      table = table._replace(is_personal=np.ones(len(table.num_rows), bool))
     return table
 
   def prepared(self, rounds: Sequence[int | None]) -> tuple[Table, TrainData]:

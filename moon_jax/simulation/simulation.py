@@ -178,6 +178,16 @@ class Simulation:
       UserError: at once, if a number is invalid or the federation has fewer
         cohorts than rounds.
     """
+    last = self._last_of(num_rounds, eval_every)
+    return _Rounds(self._rounds(last, eval_every), num_rounds)
+
+  def run(self, num_rounds: int, eval_every: int = 1) -> list[Record]:
+    """Trains rounds, and returns their records; see `rounds`."""
+    last = self._last_of(num_rounds, eval_every)
+    return list(self._rounds(last, eval_every, keeps_models=False))
+
+  def _last_of(self, num_rounds, eval_every):
+    """Returns how many rounds are done after `num_rounds` more; checks them."""
     for name, value, least, hint in (
         ('num_rounds', num_rounds, 0, 'rounds(10) trains ten rounds'),
         ('eval_every', eval_every, 1, 'eval_every=1 evaluates each round')):
@@ -188,22 +198,20 @@ class Simulation:
     last = self.rounds_done + num_rounds
     if num_rounds:
       self.federation.cohort(last - 1)  # raises an error if there is none
-    return _Rounds(self._rounds(last, eval_every), num_rounds)
-
-  def run(self, num_rounds: int, eval_every: int = 1) -> list[Record]:
-    """Trains rounds, and returns their records; see `rounds`."""
-    return list(self.rounds(num_rounds, eval_every))
+    return last
 
   def __repr__(self) -> str:
     federation = self.federation
     return (f'<Simulation of {len(federation.clients):,} clients, rounds done: '
             f'{self.rounds_done}; run(n) trains n rounds>')
 
-  def _rounds(self, last, eval_every):
-    while self.rounds_done < last:
-      trained = self.run_round()
-      done, metrics = self.rounds_done, dict(trained.metrics)
-      if done % eval_every == 0 or done == last:
+  def _rounds(self, last, eval_every, keeps_models=True):
+    """Yields records; `keeps_models` of rounds without evaluation."""
+    while (done := self.rounds_done + 1) <= last:
+      is_evaluated = done % eval_every == 0 or done == last
+      trained = self.run_round(keeps_models=keeps_models or is_evaluated)
+      metrics = dict(trained.metrics)
+      if is_evaluated:
         metrics |= self.evaluate()
         if self.federation.evaluate_clients:
           metrics |= self.evaluate_clients()
@@ -225,18 +233,22 @@ class Simulation:
           self._global_model(), table, data)
     return programs
 
-  def run_round(self, wait: Callable = operator.call) -> RoundRecord:
+  def run_round(self, wait: Callable = operator.call,
+                keeps_models: bool = True) -> RoundRecord:
     """Trains one round.
 
     Args:
       wait: calls a function that waits for the devices; if it raises, the
         state is that before the round.
+      keeps_models: whether `evaluate_clients` and `local_models` may be called
+        after the round. Without it personal models read no examples, which may
+        take longer than training.
 
     Raises:
       DivergedError: if a loss or a parameter is not finite; the state is that
         before the round.
     """
-    record, = self._program.run_round([self._run], wait)
+    record, = self._program.run_round([self._run], wait, keeps_models)
     if isinstance(record, DivergedError):
       raise record
     return record
@@ -270,8 +282,8 @@ class Simulation:
       update was received, drift, cosine of its update with the mean direction.
 
     Raises:
-      UserError: if the run did not train in the last round, or was restored
-        after it.
+      UserError: if the run did not train in the last round, or without
+        `keeps_models`, or was restored after it.
     """
     if not self.federation.evaluate_clients:
       raise UserError('evaluating local models needs Federation('
@@ -465,7 +477,8 @@ class Simulations:
     self._hparams: Any = None, None  # of the runs, on the host and the devices
     self._round: Any = None  # the compiled Round
     self._last: Any = None  # the `LastRound` of all runs
-    self._trained: set[int] = set()  # runs whose last round that is
+    self._trained: set[int] = set()  # runs whose last round that is, with its
+    # models
 
   def _naming(self):
     """In this context errors of federations in Python name arguments."""
@@ -522,13 +535,13 @@ class Simulations:
     return [done if f.num_rounds is None else min(done, f.num_rounds - 1)
             for done, f in zip(self._rounds_done.tolist(), self._federations)]
 
-  def run_round(self, runs: Sequence[int], wait: Callable = operator.call
-                ) -> list[RoundRecord | DivergedError]:
+  def run_round(self, runs: Sequence[int], wait: Callable = operator.call,
+                keeps_models: bool = True) -> list[RoundRecord | DivergedError]:
     """Trains the next round of some runs.
 
     Args:
       runs: their indices, ascending; the others stay as they are.
-      wait: see `Simulation.run_round`.
+      wait, keeps_models: see `Simulation.run_round`.
 
     Returns:
       For each of the runs its record, with an equal share of the time; or a
@@ -556,6 +569,9 @@ class Simulations:
     rounds = [int(self._rounds_done[run]) if run in runs else None
               for run in range(self._num_runs)]
     table, data = self._rounds.prepared(rounds)
+    if table.is_personal is not None:
+      table = table._replace(
+          is_personal=np.full_like(table.is_personal, keeps_models))
     self._owners.bring(self._state.clients, table.jobs)
     shared, clients_J, metrics = self._round.start(
         self._state, self._hparams_of(rounds), table, data)
@@ -572,7 +588,7 @@ class Simulations:
     if trained:
       with self._naming():
         self._finish(last, trained, runs, shared, clients_J)
-      self._last, self._trained = last, set(trained)
+      self._last, self._trained = last, set(trained if keeps_models else ())
     seconds = (time.perf_counter() - start) / len(runs)
     return [found[run]._replace(seconds=seconds) if run in trained
             else found[run] for run in runs]

@@ -26,6 +26,7 @@ from moon_jax.simulation.records import RoundRecord
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import summary as summary_lib
 from moon_jax.training.prepare import fingerprint
+from moon_jax.training.run_loggers import RunLoggers
 from moon_jax.training.signals import Interrupt
 from moon_jax.view.progress import Progress, round_text
 from moon_jax.view.run_log import RunLog
@@ -238,6 +239,13 @@ class Recorder:
       return summary
 
     self.result = processes.run_on_first_process(end)
+
+  @property
+  def reads_local_models(self) -> bool:
+    """Whether the next round's local models may be read, also by callbacks."""
+    return any(not isinstance(callback, RunLoggers)
+               for callback in self.callbacks) or _needs_local_models(
+                   self._config, self.simulation.rounds_done + 1)
 
   @property
   def needs_local_models(self) -> bool:

@@ -104,7 +104,9 @@ class Trainer:
     of_runs = f' of {len(runs)} runs' if len(self.recorders) > 1 else ''
     with self.progress.busy(
         f'round {done + 1}{of_runs}: training', _LONG_ROUND):
-      outcomes = self.simulations.run_round(runs, self.interrupt.call)
+      outcomes = self.simulations.run_round(
+          runs, self.interrupt.call,
+          any(self.recorders[run].reads_local_models for run in runs))
       for index, outcome in zip(runs, outcomes):
         self.recorders[index].add(outcome)
 
