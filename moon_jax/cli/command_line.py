@@ -320,5 +320,8 @@ def _message(error: Exception, known: Iterable[str],
   start, _, reason = text.partition(': ')
   for beginning, requirement in _REQUIREMENTS.items():
     if reason.startswith(beginning):
-      return f'{start}: {requirement}'
+      name, _, value = start.removeprefix('--').partition('=')
+      hint = re.fullmatch(r'[\d.]+', value) and FACTS.get(
+          name, {}).get('if_fraction')
+      return f'{start}: {requirement}' + f'. {hint}' * bool(hint)
   return text

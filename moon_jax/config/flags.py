@@ -63,6 +63,9 @@ READ_MU = ('fedprox', 'moon')
 
 LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
 
+MAX_INT32 = 2**31 - 1
+_MANY = 10**6
+
 ON = ()  # in `only_with`: all values but 0 and off
 
 
@@ -84,9 +87,13 @@ class Facts(NamedTuple):
   # Flower, NIID-Bench, the code released with MOON, PFLlib, LEAF and FedML, and
   # abbreviations. They are not accepted.
   at_least: float | None = None  # the lowest valid number
+  at_most: int = MAX_INT32  # the highest valid integer. Rounds, steps, examples
+  # and clients are int32 in the program and its tables. Lower if the program or
+  # its plan holds as many things side by side.
   above: float | None = None  # a limit that valid numbers exceed
   below: float | None = None  # a limit that valid numbers do not reach
   hint: str = ''  # what else to give than the default, for error messages
+  if_fraction: str = ''  # what to give instead of a number that is not whole
   is_free: bool = False  # whether the flag may change when a run resumes, since
   # it does not change results: it sets where files are, how fast a run is and
   # what it keeps. (--lanes and --convolution change results by rounding, never
@@ -171,7 +178,8 @@ class Config:
   concept_shift: int = flag(
       1, 'Groups of clients that label the same input differently: client i is '
       'in group i modulo this number, and each group but the first permutes '
-      'the classes in its own way; 1 disables it.', at_least=1, varies='labels',
+      'the classes in its own way; 1 disables it.', at_least=1,
+      at_most=_MANY, varies='labels',
       is_later=True, page='partitions.md#concept-shift')
 
   num_clients: int = flag(
@@ -286,7 +294,7 @@ class Config:
       True, 'Puts a projection of two layers before the output layer.',
       read_by='model', synonyms='use_project_head use_projection_head')
   projection_dim: int = flag(
-      256, 'Size of the projection z.', at_least=1,
+      256, 'Size of the projection z.', at_least=1, at_most=_MANY,
       hint='--noprojection_head leaves the head out', read_by='model',
       only_with={'projection_head': ON},
       synonyms='out_dim proj_dim projection_size')
@@ -319,7 +327,7 @@ class Config:
       read_by='method', varies='array', synonyms='temp')
   num_negatives: int = flag(
       1, 'Number k of previous local models that are negatives (moon).',
-      at_least=1,
+      at_least=1, at_most=_MANY,
       hint='--algorithm=fedavg has no contrastive loss', read_by='method',
       synonyms='model_buffer_size pool_size negatives')
   contrastive: str = flag(
@@ -454,7 +462,8 @@ class Config:
       synonyms='round_timeout timeout')
   tiers: int = flag(
       1, 'Groups of clients of similar speed; each round draws its clients '
-      'from one of them (TiFL).', at_least=1, varies='participation',
+      'from one of them (TiFL).', at_least=1, at_most=_MANY,
+      varies='participation',
       is_later=True, page='time.md', synonyms='num_tiers tifl')
   partial_work: bool = flag(
       False, 'Clients that would miss the --deadline take fewer local steps '
@@ -469,11 +478,12 @@ class Config:
       synonyms='async asynchronous_mode')
   concurrency: int = flag(
       0, 'Clients that train at the same time; required with --asynchronous.',
-      at_least=0,
+      at_least=0, at_most=_MANY,
       only_with={'asynchronous': ASYNCHRONOUS}, varies='participation',
       is_later=True, page='time.md', synonyms='max_concurrency')
   buffer_size: int = flag(
       0, 'Updates per server step; required with --asynchronous.', at_least=0,
+      at_most=_MANY,
       only_with={'asynchronous': ASYNCHRONOUS}, varies='participation',
       is_later=True, page='time.md', synonyms='aggregation_goal async_buffer')
   staleness: str = flag(
@@ -488,12 +498,13 @@ class Config:
       only_with={'asynchronous': ASYNCHRONOUS})
   max_staleness: int = flag(
       20, 'Largest staleness of an update; older ones are discarded. The '
-      'server keeps one model more.', at_least=0,
+      'server keeps one model more.', at_least=0, at_most=_MANY,
       only_with={'asynchronous': ASYNCHRONOUS}, is_later=True, page='time.md')
 
   local_epochs: int = flag(
       10, "Epochs over a client's data per round.", topic='Local training',
       is_common=True, at_least=1, only_with={'local_steps': (0,)},
+      if_fraction='--local_steps=N takes N steps instead of whole epochs',
       varies='rows',
       synonyms='epochs epoch num_epochs n_epochs local_epoch local_ep '
                'num_local_epochs client_epochs local_max_epoch')
@@ -573,7 +584,8 @@ class Config:
 
   num_rounds: int = flag(
       100, 'Number of communication rounds.', topic='Rounds', is_common=True,
-      at_least=1, varies='array',
+      at_least=1, at_most=10 * _MANY,  # whose clients are drawn in advance
+      varies='array',
       synonyms='rounds round n_rounds comm_round comm_rounds '
                'communication_rounds num_comm_rounds num_server_rounds '
                'server_rounds global_rounds global_round global_epochs '

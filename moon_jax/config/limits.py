@@ -11,7 +11,6 @@ from moon_jax.config import suggest
 from moon_jax.errors import UserError
 
 _TINY, _HUGE = 1e-30, 1e30  # range of float32 arithmetic
-_MAX_INT = 10**6
 MAX_SEED = 2**32 - 1  # numpy's legacy generator takes 32 bits
 
 
@@ -39,7 +38,7 @@ def check_value(settings: type, name: str, value: Any) -> None:
         f'--{name} must be one of {", ".join(choices)}; got {value!r}'
         f'{suggest.value(name, value, choices)}')
   if kind in (str, int, float, bool):
-    _check_type(name, value, kind)
+    _check_type(name, value, kind, field.metadata.get('if_fraction'))
   if isinstance(value, numbers.Real) or kind in (int, float):
     _check_range(name, value, field)
 
@@ -56,7 +55,8 @@ def _check_range(name, value, field):
   at_least, above, below, hint = map(field.metadata.get, (
       'at_least', 'above', 'below', 'hint'))
   default = field.default
-  most = MAX_SEED if 'seed' in name else _MAX_INT
+  most = MAX_SEED if 'seed' in name else field.metadata.get(
+      'at_most', math.inf)
   if below is not None and not at_least <= value < below:
     limit = f'at least {at_least} and below {below}'
   elif at_least is not None and value < at_least:
@@ -74,7 +74,7 @@ def _check_range(name, value, field):
                   f'--{name}={default}' + f'; {hint}' * bool(hint))
 
 
-def _check_type(name, value, kind):
+def _check_type(name, value, kind, remedy):
   """Accepts values that equal one of the type, and NaN as a float.
 
   The range of floats excludes NaN. Integers must have an integer type: ranges
@@ -91,6 +91,8 @@ def _check_type(name, value, kind):
     hint = ('. Pass functions and other values to moon_jax.Federation'
             if callable(value) else
             f'. Pass {name}={int(value)}'
-            if isinstance(value, float) and value.is_integer() else '')
+            if isinstance(value, float) and value.is_integer() else
+            f'. {remedy}' if remedy and kind is int and isinstance(
+                value, numbers.Real) else '')
     raise UserError(
         f'--{name} must be {article} {kind.__name__}; got {value!r}{hint}')

@@ -24,7 +24,10 @@ NAN = float('nan')
     ('learning_rate', NAN, '--learning_rate must be 0 or between.*got nan'),
     ('learning_rate', 0., '--learning_rate must be above 0; got 0.0'),
     ('momentum', 1., '--momentum must be at least 0 and below 1; got 1.0'),
-    ('batch_size', 10**6 + 1, '--batch_size must be at most 1000000; got'),
+    ('batch_size', 2**31, '--batch_size must be at most 2147483647; got'),
+    ('num_rounds', 10**8, '--num_rounds must be at most 10000000; got'),
+    ('num_negatives', 10**7, '--num_negatives must be at most 1000000; got'),
+    ('local_epochs', .5, '--local_epochs must be an int; got 0.5. --local_st'),
     ('seed', 2**32, '--seed must be at most 4294967295; got 4294967296'),
     ('num_clients', 0, '--num_clients must be at least 1; got 0. The def'),
     ('norm', 'layer', "--norm must be one of batch, group; got 'layer'"),
@@ -37,7 +40,9 @@ def test_invalid_values_raise(name, value, message):
 @pytest.mark.parametrize('name, value', [
     ('learning_rate', 1), ('mu', np.float32(.5)), ('seed', np.int64(3)),
     ('augment', np.bool_(False)), ('mu', -1),  # equal values of other types
-    ('momentum', 0.), ('batch_size', 10**6), ('seed', 2**32 - 1),  # limits
+    ('momentum', 0.), ('batch_size', 2**31 - 1), ('seed', 2**32 - 1),  # limits
+    ('train_examples', 1_200_000), ('eval_examples', 1_200_000),
+    ('num_clients', 2_000_000), ('checkpoint_every', 2_000_000),
     ('num_clients', 1), ('partition_seed', -1), ('learning_rate', 1e-30)])
 def test_valid_values(name, value):
   limits.check(Config(**{name: value}))
