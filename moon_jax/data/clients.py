@@ -153,7 +153,7 @@ def class_counts(labels: np.ndarray, clients: Sequence[np.ndarray],
     return sizes(clients).astype(np.int64)[:, None]
   owner = np.repeat(np.arange(len(clients)), sizes(clients))
   return np.bincount(
-      owner * num_classes + labels[joined(clients)],
+      owner * num_classes + labels[joined(clients)].astype(np.int64),
       minlength=len(clients) * num_classes).reshape(-1, num_classes)
 
 
@@ -167,7 +167,7 @@ def shortened(clients: Sequence[np.ndarray], num_examples: int) -> Clients:
 
 def equal_sizes(total: int, count: int) -> np.ndarray:
   """Returns the sizes of the parts of `np.array_split`, int64 [count]."""
-  part, rest = divmod(total, count)
+  part, rest = divmod(int(total), int(count))  # those of NumPy may overflow
   return part + (np.arange(count) < rest)
 
 

@@ -136,6 +136,14 @@ class Dataset(NamedTuple):
             self.train_labels[indices], minlength=len(row))
     return counts
 
+  def with_int32_labels(self) -> 'Dataset':
+    """Returns the data set with classes as int32; smaller types overflow."""
+    if self.task_name != 'classification' or (
+        self.train_labels.dtype == self.test_labels.dtype == np.int32):
+      return self
+    return self._replace(train_labels=self.train_labels.astype(np.int32),
+                         test_labels=self.test_labels.astype(np.int32))
+
   def with_test_examples(self, count: int) -> 'Dataset':
     """Returns the data set with a random subset of its test examples.
 

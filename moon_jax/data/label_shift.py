@@ -132,7 +132,7 @@ def noisy(labels: np.ndarray, clients: Sequence[np.ndarray],
   if num_classes < 2:
     raise UserError(f'rates needs at least 2 classes, got {num_classes}; '
                     'remove it, as there is no other label')
-  labels = labels.copy()
+  labels = _copied(labels, num_classes)
   for client, (indices, rate) in enumerate(zip(clients, rates, strict=True)):
     random = np.random.default_rng([seed, client, 0, _NOISE])
     is_wrong = random.random(len(indices)) < rate
@@ -145,10 +145,16 @@ def noisy(labels: np.ndarray, clients: Sequence[np.ndarray],
 def flipped(labels: np.ndarray, clients: Sequence[np.ndarray],
             hostile: Sequence[int], num_classes: int) -> np.ndarray:
   """Returns labels, y replaced by K - 1 - y for examples of some clients."""
-  labels = labels.copy()
+  labels = _copied(labels, num_classes)
   for client in hostile:
     labels[clients[client]] = num_classes - 1 - labels[clients[client]]
   return labels
+
+
+def _copied(labels, num_classes):
+  """Returns a copy of labels in a type that holds all classes."""
+  return labels.astype(np.result_type(
+      labels.dtype, np.min_scalar_type(num_classes - 1)))
 
 
 def groups(num_clients: int, num_groups: int) -> np.ndarray:
@@ -184,7 +190,7 @@ def permuted(labels: np.ndarray, clients: Sequence[np.ndarray],
   Raises:
     UserError: if there are fewer permutations than groups.
   """
-  labels = labels.copy()
+  labels = _copied(labels, num_classes)
   of_group = permutations(num_groups, num_classes, seed).astype(labels.dtype)
   for indices, group in zip(clients, groups(len(clients), num_groups)):
     labels[indices] = of_group[group][labels[indices]]

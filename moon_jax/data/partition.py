@@ -148,7 +148,7 @@ def shards(labels: np.ndarray, num_clients: int, shards_per_client: int,
   _check_num_clients(num_clients, len(labels), 1)
   _check_integer(
       'shards_per_client', shards_per_client, 'McMahan et al. use 2')
-  num_shards = num_clients * shards_per_client
+  num_shards = int(num_clients) * int(shards_per_client)
   if num_shards > len(labels):
     raise UserError(
         f'num_clients={num_clients} times shards_per_client='
@@ -260,7 +260,7 @@ def _labels(labels: Any, what: str = 'labels must be the classes',
     raise UserError(
         f'{what} of the training examples, integers [N]; got {labels.dtype} '
         f'{list(labels.shape)}. Pass {remedy}')
-  return labels
+  return labels.astype(np.int64)  # smaller types overflow
 
 
 def _random(seed: int) -> np.random.RandomState:
@@ -283,7 +283,7 @@ def _check_num_clients(num_clients: int, num_examples: int,
       'num_examples', num_examples):
     _check_integer(name, value, 'Pass num_clients=10, and '
                    'len(data.train_labels) for num_examples')
-  if num_clients * min_examples > num_examples:
+  if int(num_clients) * min_examples > num_examples:
     raise UserError(
         f'num_clients={num_clients} is too many for {num_examples} training '
         f'examples, as each client needs at least {min_examples}; lower '

@@ -69,6 +69,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
     dataset = sources.load(config.dataset, config.data_dir)
   federation_checks.check_dataset(
       dataset, f'--dataset={config.dataset}', config.eval_examples)
+  dataset = dataset.with_int32_labels()
   given = {'data'} | {name for name, value in (
       ('clients', clients), ('cohorts', cohorts),
       ('init_variables', init_variables if not config.init_from else None)

@@ -232,7 +232,8 @@ class Evaluator:
           data.train_inputs[index_M], data.train_labels[index_M], mesh)
     for name, (inputs, labels) in federation.test_sets.items():
       self._counts[name] = count(labels)
-      self._placed[name] = batched(inputs, labels, mesh)
+      self._placed[name] = batched(
+          inputs, labels.astype(data.test_labels.dtype, copy=False), mesh)
     if federation.eval_on == 'train':
       self._trained_M = np.unique(np.concatenate(federation.clients))
       self._counts['global_train'] = count(data.train_labels[self._trained_M])

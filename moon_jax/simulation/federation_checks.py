@@ -91,6 +91,7 @@ def _check_parts(federation):
   data = federation.data
   _check_arrays(data)
   check_dataset(data, data.name, federation.eval_examples)
+  object.__setattr__(federation, 'data', data.with_int32_labels())
   user_model.check_type(federation.model)
   _check_lists(federation)
   # Lists become arrays, and a mapping `Clients` with names.
@@ -512,7 +513,11 @@ def _check_test_set(data, name, given, taken):
   _require(is_free, 'names of test_sets must be identifiers with which no '
            f'other metric begins; got {name!r}. Rename it')
   expected = [np.asarray(data.test_inputs), np.asarray(data.test_labels)]
-  kinds = lambda arrays: [(str(x.dtype), x.shape[1:]) for x in arrays]
+  # Labels have the type of the test set, whose integers may be of any size.
+  kinds = lambda arrays: [
+      (kind, x.shape[1:]) for kind, x in zip((
+          str(arrays[0].dtype), 'integers' if arrays[1].dtype.kind in 'iu'
+          else str(arrays[1].dtype)), arrays)]
   is_alike = isinstance(given, tuple) and len(given) == 2 and (
       all(isinstance(x, np.ndarray) for x in given)
       and kinds(given) == kinds(expected)

@@ -123,3 +123,16 @@ def test_shared_examples_are_refused(flag, digits, monkeypatch):
   config = dataclasses.replace(CONFIG, num_clients=2, **flag)
   with pytest.raises(UserError, match='share no examples'):
     split.make(config, digits)
+
+
+@pytest.mark.parametrize('kind', ['i1', 'u1', 'i2'])
+def test_new_labels_may_exceed_the_type_of_the_old_ones(kind):
+  """The examples have the first classes of 300 only."""
+  labels, clients = np.arange(100) % 90, [np.arange(50), np.arange(50, 100)]
+  for change in (
+      lambda y: label_shift.noisy(y, clients, [1., 1.], 300, seed=0),
+      lambda y: label_shift.permuted(y, clients, 2, 300, seed=0),
+      lambda y: label_shift.flipped(y, clients, [1], 300)):
+    expected = change(labels)
+    assert expected.max() > 255
+    np.testing.assert_array_equal(change(labels.astype(kind)), expected)

@@ -158,3 +158,18 @@ def test_sorting_by_class_is_stable():
   clients = [np.array([4, 3, 0, 1]), np.array([5, 2]), np.array([], int)]
   actual = partition.sorted_by_class(clients, labels)
   assert [indices.tolist() for indices in actual] == [[3, 1, 4, 0], [5, 2], []]
+
+
+@pytest.mark.parametrize('kind', ['u1', 'i2', 'u8'])
+def test_labels_of_any_integer_type_give_the_same_split(kind):
+  """The largest class, and the numbers of all clients, fit in one byte."""
+  classes = np.repeat(np.arange(256), 20)
+  small, forty = classes.astype(kind), np.array(40, kind)[()]
+  for make in (lambda y, n: partition.dirichlet(y, n, beta=.5, seed=0),
+               lambda y, n: partition.shards(y, n, 100, seed=0),
+               lambda y, n: partition.natural(y, n, seed=0),
+               lambda y, n: partition.iid(len(y), n, seed=0),
+               lambda y, n: partition.quantity(len(y), n, beta=9., seed=0)):
+    for found, expected in zip(make(small, forty), make(classes, 40),
+                               strict=True):
+      np.testing.assert_array_equal(found, expected)

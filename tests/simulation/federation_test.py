@@ -201,3 +201,22 @@ def test_messages_have_the_values_that_replace_those_of_a_configuration():
     Simulation(dataclasses.replace(
         built, data=data._replace(class_names=('a', 'b', 'c')),
         model=mj.mlp(5)))
+
+
+def test_labels_and_indices_of_small_types_train_the_same():
+  """Those of one byte would overflow with more than 127 classes."""
+  data = tiny_federation.make().data._replace(
+      train_labels=100 + np.arange(19), test_labels=100 + np.arange(5),
+      class_names=tuple(map(str, range(200))))
+  found = []
+  for kind in 'i1', 'u1', 'i8', 'u8':
+    labels = data._replace(train_labels=data.train_labels.astype(kind),
+                           test_labels=data.test_labels.astype(kind))
+    simulation = Simulation(tiny_federation.make(
+        data=labels, model=mj.mlp(200), batch_size=3, local_epochs=1,
+        metrics={'own': lambda logits, y: (2 * y).max()},
+        clients=[np.arange(i, 19, 3).astype(kind) for i in range(3)],
+        cohorts=np.array([[2, 0]], kind)))
+    found.append(simulation.run(1)[0].metrics)
+  assert found[0]['own'] == 208
+  assert all(metrics == found[0] for metrics in found)
