@@ -65,7 +65,8 @@ def fedadmm(rho: float = 0.01, eta: float = 1.,
     return {**message.mean, 'params': params}, server
 
   return with_regularizer(
-      fedavg(), 'rho', lambda view: view.client.dual)._replace(
+      fedavg(), 'rho', lambda view: view.client.dual,
+      is_centred=True)._replace(
           init_client=lambda variables: State(
               variables['params'], zeros(variables)),
           finish=finish, aggregate=aggregate,

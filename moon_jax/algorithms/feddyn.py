@@ -43,17 +43,20 @@ def feddyn(num_clients: int, alpha: float = 0.01,
 
 
 def with_regularizer(algorithm: Algorithm, name: str, dual_fn,
-                     scale_fn=lambda view: 1.) -> Algorithm:
+                     scale_fn=lambda view: 1.,
+                     is_centred: bool = False) -> Algorithm:
   """Returns `algorithm` with alpha (<d, w> + |w - w^t|^2 / 2) in its loss.
 
-  alpha is hparams[name], times `scale_fn(view)`; d is `dual_fn(view)`.
+  alpha is hparams[name], times `scale_fn(view)`; d is `dual_fn(view)`. If
+  `is_centred`, the product is <d, w - w^t>, which has the same gradient.
   """
   def loss(model, variables, batch, view):
     objective, aux = algorithm.loss(model, variables, batch, view)
     params = variables['params']
     moved = optax.tree.sub(params, view.variables['params'])
-    term = scale_fn(view) * (optax.tree.vdot(dual_fn(view), params)
-                             + optax.tree.norm(moved, squared=True) / 2)
+    product = optax.tree.vdot(dual_fn(view), moved if is_centred else params)
+    term = scale_fn(view) * (
+        product + optax.tree.norm(moved, squared=True) / 2)
     return objective + view.hparams[name] * term, aux._replace(
         metrics={**aux.metrics, 'regularizer': term})
 

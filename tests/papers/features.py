@@ -40,9 +40,9 @@ def fedproto(cohorts, lam=.7):
   for cohort in cohorts:
     def loss(w, x, y, prototypes=prototypes):
       h, _ = forward(w, x)
-      return cross_entropy(w, x, y) + lam * sum(
-          np.linalg.norm(h[y == k].mean(0) - prototypes[k])
-          for k in set(y.tolist()) & set(prototypes))
+      distance = sum(np.linalg.norm(h[y == k].mean(0) - prototypes[k])
+                     for k in set(y.tolist()) & set(prototypes))
+      return cross_entropy(w, x, y) + lam * distance
 
     for c in cohort:
       models[c] = sgd(models.get(c, plain.INITIAL), loss, c)
@@ -88,6 +88,8 @@ def fedpac(cohorts, lam=2., fraction=.5):
       for step, batch in enumerate(steps):
         names = (plain.HEAD if step < round(fraction * len(steps))
                  else plain.BODY)
+        plain.record(c, train_loss=loss(v, *batch),
+                     cross_entropy=cross_entropy(v, *batch))
         grad = gradient(lambda u, batch=batch: loss(u, *batch), v)
         v = {k: x - LR * grad[k] * (k in names) for k, x in v.items()}
       local[c] = trained.personal[c] = v
@@ -127,16 +129,18 @@ def feddbe(cohorts, kappa=5., decay=.3):
     for c in cohort:
       v, p, mean = dict(w), bias[c], np.zeros(5)
       for x, y in plain.batches(c):
-        def loss(u, x=x, y=y, mean=mean):
+        def terms(u, x=x, y=y, mean=mean):
           h, _ = forward(u, x)
           if r is None:
-            return cross_entropy(u, x, y)
+            return cross_entropy(u, x, y), 0
           shifted = {**u, 'b2': u['b2'] + u['p'] @ u['W2']}
           mean = decay * h.mean(0) + (1 - decay) * mean
-          return (cross_entropy(shifted, x, y)
-                  + kappa * ((mean - r) ** 2).mean() / 2)
+          return (cross_entropy(shifted, x, y),
+                  kappa * ((mean - r) ** 2).mean() / 2)
 
-        grad = gradient(loss, {**v, 'p': p})
+        first = terms({**v, 'p': p})
+        plain.record(c, train_loss=sum(first), cross_entropy=first[0])
+        grad = gradient(lambda u, terms=terms: sum(terms(u)), {**v, 'p': p})
         mean = decay * forward(v, x)[0].mean(0) + (1 - decay) * mean
         p = p - LR * grad['p']
         v = {k: x - LR * grad[k] for k, x in v.items()}
@@ -202,6 +206,7 @@ def ccvr(cohorts, num_virtual=40, rate=.3, num_steps=5):
   for _ in range(num_steps):
     head = combine((1, head), (-rate, gradient(loss, head)))
   trained.rounds.append({**w, **head})
+  plain.recorded.clear()  # the last round discards what its clients train
   return trained
 
 

@@ -48,7 +48,7 @@ def feddecorr(w, x, y, w_t, client, beta=.5):
   h = plain.forward(w, x)[0]
   z = h - h.mean(0)
   z = z / np.sqrt((z**2).mean(0) + 1e-8)
-  correlation = z.T @ z / len(x)
+  correlation = z.T @ z / len(x) * (1 - np.eye(5))  # its diagonal is constant
   return plain.cross_entropy(w, x, y) + beta * (correlation**2).mean()
 
 
@@ -72,17 +72,20 @@ def unit(z):
   return z / np.maximum(np.linalg.norm(z, axis=-1, keepdims=True), 1e-8)
 
 
-def fedproc(cohorts, total_rounds=3):
+def fedproc(cohorts, total_rounds=1.5):
   w, trained, centers = plain.INITIAL, plain.Trained([], {}), np.zeros((3, 5))
   for t, cohort in enumerate(cohorts):
-    alpha = t / total_rounds if t else 1
+    alpha = min(t / total_rounds, 1) if t else 1
 
-    def loss(v, x, y, alpha=alpha, centers=centers):
-      similarity = unit(plain.forward(v, x)[0]) @ unit(centers).T
+    def prototype_loss(v, x, y, centers=centers):
+      return entropy(unit(plain.forward(v, x)[0]) @ unit(centers).T, y)
+
+    def loss(v, x, y, alpha=alpha, prototype_loss=prototype_loss):
       return (alpha * plain.cross_entropy(v, x, y)
-              + (1 - alpha) * entropy(similarity, y))
+              + (1 - alpha) * prototype_loss(v, x, y))
 
-    local = {c: plain.sgd(w, loss, c) for c in cohort}
+    local = {c: plain.sgd(w, loss, c, prototype_loss=prototype_loss)
+             for c in cohort}
     w = plain.mean(local)
     z = np.concatenate([
         unit(plain.forward(local[c], plain.X[plain.CLIENTS[c]])[0])
@@ -102,8 +105,8 @@ def fedrcl(w, x, y, w_t, client, scl=.8, beta=1.5, tau=.5, threshold=.7):
     negatives = np.sort(s[y != y[i]])[::-1][:2]
     positive = min(others + [1.])
     total += scl * np.log1p(np.exp((negatives - positive) / tau).sum())
-    if others and min(others) >= threshold:
-      total += beta * np.log1p(np.exp((min(others) - 1) / tau))
+    near = min(others) if others and min(others) >= threshold else -1
+    total += beta * np.log1p(np.exp((near - 1) / tau))
   return plain.cross_entropy(w, x, y) + total / len(y)
 
 
@@ -119,7 +122,7 @@ ROWS = {
     'feddecorr': (mj.feddecorr(.5), own_loss(feddecorr), {}),
     'fedgkd': (FEDGKD, fedgkd, {}),
     'fedrcl': (FEDRCL, own_loss(fedrcl), {}),
-    'fedproc': (FEDPROC, fedproc, {}),
+    'fedproc': (FEDPROC, fedproc, {'total_rounds': 1.5}),
 }
 GOLDEN_ROWS = {
     'fedlc': (FEDLC, {}),

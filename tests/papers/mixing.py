@@ -19,9 +19,11 @@ def fedamp(cohorts, alpha=.2, sigma=2., lam=.3):
   models = {i: plain.INITIAL for i in everyone}
   clouds, trained = dict(models), plain.Trained([], {})
   for cohort in cohorts:
+    attention = {i: lambda w, x, y, i=i: square(w, clouds[i]) / 2
+                 for i in cohort}
     local = {i: plain.sgd(models[i], lambda w, x, y, i=i: plain.cross_entropy(
-        w, x, y) + lam / (2 * alpha) * square(w, clouds[i]), i)
-             for i in cohort}
+        w, x, y) + lam / alpha * attention[i](w, x, y), i,
+                          attention=attention[i]) for i in cohort}
     models |= local
     for i in everyone:
       xi = {j: alpha / sigma * np.exp(-square(models[i], models[j]) / sigma)

@@ -70,6 +70,7 @@ def fedadmm(cohorts, rho=.1, eta=.7, form='paper'):
 def steps(w, client, direction_fn):
   """Returns the weights after SGD along direction_fn(weights, gradient_fn)."""
   for x, y in plain.batches(client):
+    plain.record(client, train_loss=plain.cross_entropy(w, x, y))
     gradient_fn = lambda v, x=x, y=y: plain.gradient(
         lambda u: plain.cross_entropy(u, x, y), v)
     w = combine((1, w), (-plain.LR, direction_fn(w, gradient_fn)))
@@ -153,7 +154,7 @@ def fedexp(cohorts, epsilon=.003):
   return trained
 
 
-MEAN_EXAMPLES = sum(plain.SIZES) / plain.NUM_CLIENTS
+MEAN_EXAMPLES = sum(plain.GOLDEN_SIZES) / plain.NUM_CLIENTS
 OF_ALL = {'weighting': 'uniform'}
 _FEDDYN_RELEASED = mj.feddyn(4, alpha=.1, mean_examples=MEAN_EXAMPLES)
 _FEDADMM_RELEASED = mj.fedadmm(rho=.1, eta=.7, form='released')

@@ -8,6 +8,7 @@ golden/README.md lists them.
 
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import features
 import losses_of_papers
 import mixing
 import moon_jax as mj
+from moon_jax.algorithms import registry
 import optimisation
 import parts_of_networks
 import plain
@@ -29,6 +31,9 @@ FAMILIES = (features, losses_of_papers, optimisation, parts_of_networks,
 ROWS = {
     'fedavg': (mj.fedavg(), plain.with_loss(
         lambda w, x, y, *_: plain.cross_entropy(w, x, y)), {}),
+    'solo': (mj.solo(), plain.method(
+        lambda w, own, c, t: (plain.sgd(own, plain.cross_entropy, c),) * 3,
+        server=lambda w, mean: w), {}),
     **{name: row for family in FAMILIES for name, row in family.ROWS.items()}}
 
 # Name of a file of golden values: the algorithm, and arguments of
@@ -37,26 +42,39 @@ GOLDEN_ROWS = {
     name: row for family in FAMILIES
     for name, row in family.GOLDEN_ROWS.items()}
 
-# One method for each kind of state or function runs by default.
-DEFAULT = ('fedpac', 'fedsam')
+METHODS = [re.split('[-_]', name)[0] for name in ROWS]
 
 
 @pytest.mark.parametrize('name', [
-    # CI runs methods that are compared with released code, and variants.
-    pytest.param(name, marks=pytest.mark.long if not name.isalnum() or (
-        name in GOLDEN_ROWS and name not in DEFAULT) else [])
-    for name in ROWS])
+    # Each method runs by default, and CI runs its variants.
+    pytest.param(name, marks=pytest.mark.long if method in METHODS[:i] else [])
+    for i, (name, method) in enumerate(zip(ROWS, METHODS))])
 def test_a_method_equals_its_paper(name):
+  """Global models, those that clients use, and metrics of each step."""
   algorithm, reference, options = ROWS[name]
+  plain.recorded.clear()
+  expected = reference(plain.SOME)
+  if not algorithm.penalties:  # without them a round does not record it
+    for metrics in plain.recorded.values():
+      metrics.pop('cross_entropy', None)
   plain.assert_equal(plain.simulated(algorithm, plain.SOME, **options),
-                     reference(plain.SOME))
+                     expected._replace(metrics=dict(plain.recorded)))
+
+
+def test_centralized_training_equals_sgd():
+  """Rounds of the one client go on with its weights."""
+  algorithm, w = registry.METHODS['centralized'].factory(), plain.INITIAL
+  for found in plain.simulated(algorithm, ((1,),) * 2).rounds:
+    w = plain.sgd(w, plain.cross_entropy, 1)
+    plain.assert_equal(plain.Trained([found]), plain.Trained([w]))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize('name', GOLDEN_ROWS)
 def test_a_method_equals_its_released_code(name):
   algorithm, options = GOLDEN_ROWS[name]
-  plain.assert_equal(plain.simulated(algorithm, plain.ALL, **options),
+  plain.assert_equal(plain.simulated(
+      algorithm, plain.ALL, clients=plain.GOLDEN_CLIENTS, **options),
                      golden(name)[1])
 
 

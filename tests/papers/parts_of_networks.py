@@ -32,6 +32,7 @@ def fedrep(w, own, client):
   steps = plain.batches(client)
   for step, (x, y) in enumerate(steps):
     names = plain.HEAD if step < len(steps) / 2 else plain.BODY
+    plain.record(client, train_loss=plain.cross_entropy(w, x, y))
     grad = plain.gradient(
         lambda v, x=x, y=y: plain.cross_entropy(v, x, y), w)
     w = {**w, **{name: w[name] - plain.LR * grad[name] for name in names}}
@@ -64,6 +65,8 @@ def fedrod(w, head, client, t):
       logits = plain.forward(w, x)[1] + h @ v['W2'] + v['b2']
       return -plain.log_softmax(logits)[at, y].mean()
 
+    plain.record(client, train_loss=balanced(w) + own(head),
+                 generic_loss=balanced(w), personal_loss=own(head))
     grads = plain.gradient(balanced, w), plain.gradient(own, head)
     w = plain.combine((1, w), (-plain.LR, grads[0]))
     head = plain.combine((1, head), (-plain.LR, grads[1]))

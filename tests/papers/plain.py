@@ -1,6 +1,7 @@
 """A federation that plain NumPy trains in float64, to hold beside papers.
 
-4 clients of 12, 20, 8 and 16 examples of 6 features, 3 classes with label skew.
+4 clients of 12, 20, 3 and 16 examples of 6 features, 3 classes with label skew;
+the third has less than a batch, and 8 examples for the golden values.
 The network is h = relu(x W1 + b1) [5 units], logits = h W2 + b2. Clients take
 their examples in the same order, class by class, in batches of 4, for 2 epochs,
 and plain SGD with learning rate 0.1. Gradients of losses are central
@@ -20,8 +21,12 @@ import moon_jax as mj
 _FILE = np.load(pathlib.Path(__file__).with_name('problem.npz'))
 X = _FILE['inputs'].astype(np.float64)
 Y = _FILE['labels']
-SIZES = tuple(_FILE['sizes'].tolist())
-CLIENTS = tuple(np.split(np.arange(len(Y)), np.cumsum(SIZES)[:-1]))
+GOLDEN_SIZES = tuple(_FILE['sizes'].tolist())
+GOLDEN_CLIENTS = tuple(
+    np.split(np.arange(len(Y)), np.cumsum(GOLDEN_SIZES)[:-1]))
+CLIENTS = tuple(
+    at[[0, 4, 7]] if c == 2 else at for c, at in enumerate(GOLDEN_CLIENTS))
+SIZES = tuple(map(len, CLIENTS))
 NUM_CLIENTS, NUM_CLASSES = len(SIZES), 3
 COUNTS = np.array([np.bincount(Y[i], minlength=3) for i in CLIENTS])
 INITIAL = {k: _FILE[k].astype(np.float64) for k in ('W1', 'b1', 'W2', 'b2')}
@@ -79,12 +84,32 @@ def batches(client, epochs=EPOCHS):
   return [(X[at], Y[at]) for at in steps]
 
 
-def sgd(w, loss, client, names=None):
+# By client and metric, for each step of its last round: what a round records of
+# the model before the step. References fill it.
+recorded = {}
+
+
+def record(client, **metrics):
+  """Adds a step to `recorded`, of a client whose rounds have equal steps.
+
+  `train_loss` is the loss, and `cross_entropy` its part without penalties.
+  """
+  for name, value in metrics.items():
+    steps = recorded.setdefault(client, {}).setdefault(name, [])
+    steps.append(value)
+    del steps[:-len(batches(client))]
+
+
+def sgd(w, loss, client, names=None, **metrics):
   """Returns the weights after a client's local steps on loss(w, x, y).
 
-  Only the weights of `names` move; None moves all.
+  Only the weights of `names` move; None moves all. `metrics` are recorded,
+  functions like the loss.
   """
   for x, y in batches(client):
+    record(client, train_loss=loss(w, x, y),
+           cross_entropy=cross_entropy(w, x, y),
+           **{name: of_step(w, x, y) for name, of_step in metrics.items()})
     grad = gradient(lambda v, x=x, y=y: loss(v, x, y), w)
     w = {name: value - LR * grad[name] * (names is None or name in names)
          for name, value in w.items()}
@@ -103,6 +128,7 @@ class Trained(NamedTuple):
 
   rounds: list  # the global weights after each round
   personal: dict = {}  # by client: the model that it uses, of its last round
+  metrics: dict = {}  # see `recorded`
 
 
 def method(train, server=lambda w, mean: mean, first=INITIAL, share=None):
@@ -139,7 +165,8 @@ def with_loss(loss, **of_method):
   return method(train, **of_method)
 
 
-def _network():
+def network():
+  """Returns the network, which begins with the weights of the file."""
   def init(key, inputs):
     return as_variables(INITIAL)
 
@@ -170,30 +197,40 @@ def as_weights(variables, *at):
 
 _HPARAMS = {'learning_rate': LR, 'momentum': 0., 'weight_decay': 0.,
             'mu': 0., 'temperature': .5, 'num_rounds': 3.}
-_PROBLEM = fed.Problem(np.float32(X), Y, CLIENTS, BATCH, _network(), _HPARAMS,
+_PROBLEM = fed.Problem(np.float32(X), Y, CLIENTS, BATCH, network(), _HPARAMS,
                        lambda x: x, is_shuffled=False)
+# Of both problems, so that they share a compiled round.
+_NUM_ROWS = sum(GOLDEN_SIZES) // BATCH * EPOCHS
 
 
-def federation(algorithm, weighting='examples', **hparams):
+def federation(algorithm, weighting='examples', clients=CLIENTS, **hparams):
   """Returns this federation, for the engine."""
   return fed.Federation(
       algorithm, 2, hparams={**algorithm.hparams, **hparams}, keep_models=True,
-      num_epochs=EPOCHS, weighting=weighting, problem=_PROBLEM)
+      num_epochs=EPOCHS, weighting=weighting, num_rows=_NUM_ROWS,
+      problem=_PROBLEM._replace(clients=clients))
 
 
 def simulated(algorithm, cohorts, **options):
   """Returns `Trained` after rounds in the engine."""
-  federated, trained = federation(algorithm, **options), Trained([], {})
+  federated, trained = federation(algorithm, **options), Trained([], {}, {})
   for cohort in cohorts:
     table, metrics = federated.round(cohort)
+    penalty_TL = sum(
+        np.asarray(federated.hparams[weight])[0] * metrics.extra_TL[name]
+        for name, weight in algorithm.penalties.items())
     for client, job in zip(cohort, fed.jobs_of(table, cohort)):
       trained.personal[client] = as_weights(metrics.models_J, job)
+      trained.metrics[client] = {
+          name: x_TL[table.job_TL == job] for name, x_TL in {
+              **metrics.extra_TL, 'train_loss': metrics.loss_TL,
+              'cross_entropy': metrics.loss_TL - penalty_TL}.items()}
     trained.rounds.append(as_weights(federated.state.variables, 0))
   return trained
 
 
 def assert_equal(found, expected, atol=1e-5):
-  """Compares results; personal models only if `expected` has some."""
+  """Compares results; of clients those that `expected` has."""
   for t, (w, v) in enumerate(zip(found.rounds, expected.rounds, strict=True)):
     for name in v:
       np.testing.assert_allclose(
@@ -203,3 +240,7 @@ def assert_equal(found, expected, atol=1e-5):
       np.testing.assert_allclose(
           found.personal[client][name], v[name], atol=atol,
           err_msg=f'client {client}, {name}')
+  for client, metrics in expected.metrics.items():
+    for name, steps in metrics.items():
+      np.testing.assert_allclose(found.metrics[client][name], steps, atol=atol,
+                                 err_msg=f'client {client}, {name}')

@@ -19,10 +19,12 @@ def stepped(w, grad, lr=LR):
 def ditto(w, v, client, t, lam=.3):
   sent = w
   for x, y in plain.batches(client):
-    sent = stepped(sent, plain.gradient(lambda u: CE(u, x, y), sent))
     apart = lambda u: plain.combine((1, u), (-1, w))
-    v = stepped(v, plain.gradient(
-        lambda u: CE(u, x, y) + .3 / 2 * plain.dot(apart(u), apart(u)), v))
+    of_v = lambda u: CE(u, x, y) + lam / 2 * plain.dot(apart(u), apart(u))
+    plain.record(client, train_loss=CE(sent, x, y) + of_v(v),
+                 sent_loss=CE(sent, x, y), personal_loss=CE(v, x, y))
+    sent = stepped(sent, plain.gradient(lambda u: CE(u, x, y), sent))
+    v = stepped(v, plain.gradient(of_v, v))
   return sent, v, v
 
 
@@ -31,6 +33,9 @@ def apfl(adaptive):
     v, a = kept
     for step, (x, y) in enumerate(plain.batches(client)):
       mix = lambda v, a: plain.combine((a, v), (1 - a, w))
+      sent_loss, personal_loss = CE(w, x, y), CE(mix(v, a), x, y)
+      plain.record(client, train_loss=sent_loss + personal_loss,
+                   sent_loss=sent_loss, personal_loss=personal_loss)
       of_w = plain.gradient(lambda u: CE(u, x, y), w)
       of_v = plain.gradient(lambda u: CE(mix(u, a), x, y), v)
       if adaptive and step == 0:
@@ -46,9 +51,13 @@ def pfedme(w, own, client, t, lam=15., inner_lr=.05, lr=.01):
   theta = w
   for x, y in plain.batches(client):
     for _ in range(5):
+      value = CE(theta, x, y)
       grad = plain.gradient(lambda u: CE(u, x, y), theta)
       theta = plain.combine((1, theta), (-inner_lr, grad),
                             (-inner_lr * lam, theta), (inner_lr * lam, w))
+    apart = plain.combine((1, w), (-1, theta))
+    plain.record(  # of the last theta that has a gradient
+        client, train_loss=value + lam / 2 * plain.dot(apart, apart))
     w = plain.combine((1 - lr * lam, w), (lr * lam, theta))
   return w, own, theta
 
@@ -59,10 +68,13 @@ def perfedavg(order, alpha=.05, delta=.01):
     used = stepped(w, plain.gradient(
         lambda u: CE(u, plain.X[whole], plain.Y[whole]), w), alpha)
     for x, y in plain.batches(client):
-      third = [(0, 2), (2, 4)] if order == 'fo' else [(0, 2), (2, 3), (3, 4)]
-      losses = [lambda u, i=i, j=j: CE(u, x[i:j], y[i:j]) for i, j in third]
-      v = plain.gradient(
-          losses[1], stepped(w, plain.gradient(losses[0], w), alpha))
+      parts = 2 if order == 'fo' else 3
+      part = np.arange(len(y)) * parts // len(y)
+      losses = [lambda u, is_in=part == i: CE(u, x[is_in], y[is_in])
+                for i in range(parts)]
+      ahead_w = stepped(w, plain.gradient(losses[0], w), alpha)
+      plain.record(client, train_loss=losses[1](ahead_w))
+      v = plain.gradient(losses[1], ahead_w)
       if order == 'hf':
         ahead, behind = (plain.gradient(losses[2], plain.combine(
             (1, w), (sign * delta, v))) for sign in (1, -1))
@@ -85,11 +97,16 @@ def logits(w, x):
 
 def fml(meme, local, client, t, alpha=.3, beta=.6):
   for x, y in plain.batches(client):
-    of_meme = plain.gradient(lambda u: beta * CE(u, x, y) + (1 - beta) * kl(
-        logits(local, x), logits(u, x)), meme)
-    of_local = plain.gradient(lambda u: alpha * CE(u, x, y) + (1 - alpha) * kl(
-        logits(meme, x), logits(u, x)), local)
-    meme, local = stepped(meme, of_meme), stepped(local, of_local)
+    teacher, student = local, meme
+    of_meme = lambda u: beta * CE(u, x, y) + (1 - beta) * kl(
+        logits(teacher, x), logits(u, x))
+    of_local = lambda u: alpha * CE(u, x, y) + (1 - alpha) * kl(
+        logits(student, x), logits(u, x))
+    plain.record(
+        client, train_loss=of_meme(meme) + of_local(local),
+        sent_loss=of_meme(meme), personal_loss=of_local(local))
+    meme, local = (stepped(w, plain.gradient(loss, w)) for w, loss in (
+        (meme, of_meme), (local, of_local)))
   return meme, local, local
 
 
@@ -123,6 +140,10 @@ def fedkd(form, start=.7, end=.9):
         loss = objective
       else:
         loss = lambda a, b, x, y: objective(a, b, x, y) + objective(b, a, x, y)
+      sent_loss, personal_loss = (
+          objective(student, mentor, x, y), objective(mentor, student, x, y))
+      plain.record(client, train_loss=sent_loss + personal_loss,
+                   sent_loss=sent_loss, personal_loss=personal_loss)
       of_student = plain.gradient(lambda u: loss(u, mentor, x, y), student)
       of_mentor = plain.gradient(lambda u: loss(u, student, x, y), mentor)
       student, mentor = stepped(student, of_student), stepped(mentor, of_mentor)
@@ -160,8 +181,9 @@ def fedphp(transfer, lam=.3):
         width = ((z[:, None] - z)**2).sum() / (len(z)**2 - len(z)) + 1e-8
         widths = width * 2.**np.arange(-2, 3)
         term = lambda u: mmd(u, h, x, widths)
-      w = stepped(w, plain.gradient(
-          lambda u: (1 - lam) * CE(u, x, y) + lam * term(u), w))
+      loss = lambda u: (1 - lam) * CE(u, x, y) + lam * term(u)
+      plain.record(client, train_loss=loss(w), transfer=term(w))
+      w = stepped(w, plain.gradient(loss, w))
     mu = min(.9 * n / 3, .9)
     h = plain.combine((mu, h), (1 - mu, w))
     return w, (h, n + 1), h
