@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiny_federation
 
 import federation as fed
 import moon_jax as mj
@@ -201,6 +202,23 @@ def test_downloads_need_all_clients():
       'buffer_size': 2}):
     with pytest.raises(UserError, match=f'--{next(iter(flags))}=.*'):
       checks.validate(dataclasses.replace(config, **flags))
+
+
+def test_downloads_need_all_clients_in_python():
+  algorithm = compress.with_compressed_download(mj.fedavg(), compress.sign())
+  tiny_federation.make(algorithm=algorithm, cohorts=[[0, 1, 2], [2, 0, 1]])
+  with pytest.raises(UserError, match='needs cohorts=None'):
+    tiny_federation.make(algorithm=algorithm, cohorts=[[0, 1, 2], [0, 1]])
+
+
+def test_bytes_of_running_statistics():
+  """They are float32, whatever the parameters are sent as."""
+  variables = fed.linear_model(has_state=True).init(
+      jax.random.key(0), jnp.zeros((1, 2, 2, 1)))  # 15 parameters, 4 statistics
+  both = compress.with_compressed_download(compress.with_compression(
+      mj.fedavg(), compress.sign()), compress.qsgd(8))
+  assert both.upload_bytes(variables, both.hparams) == 4 + 2 + 4 * 4
+  assert both.download_bytes(variables, both.hparams) == 4 + 15 + 4 * 4
 
 
 def test_bytes_per_round_count_the_wire():

@@ -1,5 +1,7 @@
 """Parts and limits of methods that share features of classes."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,8 @@ import pytest
 
 import features
 import moon_jax as mj
-from moon_jax.algorithms import labels, prototypes, simplex
-from moon_jax.algorithms.base import Batch
+from moon_jax.algorithms import base, labels, prototypes, simplex
+from moon_jax.algorithms.base import Batch, Message
 from moon_jax.errors import UserError
 
 
@@ -60,15 +62,84 @@ def test_a_client_with_one_example_keeps_its_own_head():
   np.testing.assert_allclose(mixed[0], heads[0], atol=1e-5)
 
 
-@pytest.mark.parametrize('algorithm, num_steps', [
-    (mj.fedpac(2), 3), (mj.fedrep(), 1)])
-def test_the_head_of_a_client_with_few_steps_trains(algorithm, num_steps):
-  params = {'out': 0, 'fc1': 0}
+@pytest.mark.parametrize('make', [
+    mj.fedrep, functools.partial(mj.fedpac, 2)])
+@pytest.mark.parametrize('fraction, num_steps, num_head', [
+    (2 / 3, 10, 7), (.6, 4, 2), (.04, 10, 1), (.96, 10, 9), (0., 5, 0),
+    (1., 5, 5), (1 / 6, 3, 1), (.5, 1, 1), (0., 1, 0)])
+def test_the_head_trains_in_a_rounded_number_of_steps(
+    make, fraction, num_steps, num_head):
+  """At least one and not all, unless the fraction is 0 or 1."""
+  algorithm = make(head_fraction=fraction)
   view = type('View', (), {'num_steps': jnp.int32(num_steps), 'hparams': {
       name: jnp.float32(x) for name, x in algorithm.hparams.items()}})
-  batch = Batch(None, None, None, step=jnp.int32(0))
-  trains = algorithm.trains(params, batch, view)
-  assert trains['out'] and not trains['fc1']
+  trains = algorithm.trains({'out': 0, 'fc1': 0}, Batch(
+      None, None, None, step=jnp.arange(num_steps)), view)
+  is_head = np.arange(num_steps) < num_head
+  np.testing.assert_array_equal(trains['out'], is_head)
+  np.testing.assert_array_equal(trains['fc1'], ~is_head)
+
+
+def test_fedrcl_takes_the_mean_over_levels_and_features():
+  """Each alone is compared with the paper in papers_test.py."""
+  random = np.random.default_rng(0)
+  levels = [jnp.float32(random.normal(size=(5, size))) for size in (4, 2, 3)]
+  batch = Batch(None, jnp.array([0, 1, 0, 1, 1]), jnp.float32([1, 1, 1, 1, 0]))
+
+  def terms(*levels):
+    outputs = mj.Outputs(
+        features=levels[-1], projection=jnp.ones((5, 1)),
+        logits=jnp.ones((5, 2)), levels=levels[:-1])
+    algorithm = mj.fedrcl(tau=.5, threshold=0.)
+    view = base.first_view(algorithm, {}, num_classes=2)._replace(
+        hparams=jax.tree.map(jnp.float32, dict(algorithm.hparams)))
+    _, aux = algorithm.loss(mj.Model(None, lambda *_, train: (outputs, {})),
+                            {}, batch, view)
+    return aux.metrics
+
+  of_each = [terms(level) for level in levels]
+  for name, found in terms(*levels).items():
+    np.testing.assert_allclose(
+        found, np.mean([terms[name] for terms in of_each]), rtol=1e-5)
+    assert len({float(terms[name]) for terms in of_each}) == 3
+
+
+def test_feduv_of_one_example_is_cross_entropy():
+  """It has no deviation, which the standard deviation of all would lack."""
+  z, mask = jnp.float32([[1, 2], [3, 5]]), jnp.float32([1, 0])
+  model = mj.Model(None, lambda *_, train: (mj.Outputs(z, z, z), {}))
+  algorithm = mj.feduv()
+  value, aux = algorithm.loss(
+      model, {}, Batch(None, jnp.zeros(2, jnp.int32), mask), base.first_view(
+          algorithm, {}, num_classes=2))
+  assert not any(aux.metrics.values())
+  np.testing.assert_allclose(value, np.log(1 + np.e), rtol=1e-6)
+
+
+@pytest.mark.parametrize('count', [1, 2])
+def test_ccvr_leaves_out_classes_of_one_example(count):
+  """As it does classes of none."""
+  random = np.random.default_rng(0)
+  algorithm, z = mj.ccvr(num_virtual=5, calibration_steps=3), jnp.float32(
+      random.normal(size=(3, 4, 2)))
+  variables = {'params': {'out': {
+      'kernel': jnp.float32(random.normal(size=(2, 3))),
+      'bias': jnp.zeros(3)}}}
+
+  def calibrated(*counts):
+    one_KN = np.float32([np.arange(4) < count for count in counts])
+    sums = prototypes.ClassSums(
+        jnp.einsum('kn,knf->kf', one_KN, z), jnp.float32(counts))
+    square_KFF = jnp.einsum('kn,knf,kng->kfg', one_KN, z, z)
+    hparams = {name: jnp.float32(x) for name, x in algorithm.hparams.items()}
+    found, _ = algorithm.aggregate(
+        variables, (), Message(variables, total=(
+            jnp.float32(1), sums, square_KFF)), hparams, jax.random.key(0))
+    return np.asarray(found['params']['out']['kernel'])
+
+  found, without = calibrated(count, 3, 4), calibrated(0, 3, 4)
+  assert (found != np.asarray(variables['params']['out']['kernel'])).any()
+  assert (found == without).all() == (count == 1)
 
 
 def test_fedasam_knows_the_biases_of_nnx():

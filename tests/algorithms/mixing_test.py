@@ -1,5 +1,7 @@
 """Which models clients receive, and what clients that are alone do."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,12 +51,13 @@ def test_parts_of_a_batch_hold_each_example_once():
   np.testing.assert_array_equal(parts.labels.ravel()[:7], batch.labels)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize('buffer', [1, 2, 3])
 def test_the_teacher_of_fedgkd_is_the_mean_of_the_last_models(buffer):
   """Without the first, w^0."""
   algorithm = mj.fedgkd(buffer=buffer)
   models = jnp.array([100., 1., 4., 9., 16., 25.])  # w^0, w^1 ...
+  model = mj.Model(None, lambda variables, *_, train: (
+      mj.Outputs(features=(), projection=(), logits=variables['w']), variables))
   server = algorithm.init_server({'w': models[0]})
   for t in range(1, 5):
     _, server = algorithm.aggregate(
@@ -62,7 +65,12 @@ def test_the_teacher_of_fedgkd_is_the_mean_of_the_last_models(buffer):
     total, num_rounds = algorithm.broadcast(server)
     before = total['w']
     assert num_rounds == t  # not View.round: a round may receive nothing
-    assert models[t] + before == models[max(1, t + 1 - buffer):t + 1].sum()
+    last = models[max(1, t + 1 - buffer):t + 1]
+    assert models[t] + before == last.sum()
+    view = types.SimpleNamespace(
+        variables={'w': models[t]}, server=(total, num_rounds))
+    np.testing.assert_allclose(algorithm.frozen(
+        model, Batch(None, None, None), view), last.mean(), rtol=1e-6)
 
 
 def test_q_fedavg_stays_where_it_is_if_no_loss_has_a_power():

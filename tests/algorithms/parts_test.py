@@ -12,6 +12,7 @@ import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import base, fedbn, parts
 from moon_jax.algorithms.base import Message
+from moon_jax.errors import UserError
 from moon_jax.models import layers, Outputs
 import plain
 
@@ -79,7 +80,6 @@ def trained_with_batch_norm(w, steps):
 KEPT, SENT = ('scale', 'shift', 'mean', 'var'), ('W', 'b')
 
 
-@pytest.mark.long
 def test_fedbn_equals_its_paper():
   federated = fed.Federation(
       mj.fedbn(), num_lanes=2, keep_models=True, model=normalizing_model(),
@@ -150,6 +150,30 @@ def test_fedbabu_without_fine_tuning_uses_the_received_model():
       jax.tree.map(lambda x: x[0], metrics.models_J), received, atol=0)
 
 
+def test_fine_tuning_of_fedbabu_draws_in_each_step():
+  """Dropout differs by epoch and step, and by round and client, the view."""
+  def apply(variables, inputs, mask, train, key):
+    drawn = jnp.roll(variables['state']['drawn'], 1).at[0].set(
+        jax.random.uniform(key))
+    logits = inputs @ variables['params']['out']
+    return mj.Outputs(features=inputs, projection=inputs, logits=logits), {
+        **variables, 'state': {'drawn': drawn}}
+
+  num_epochs, num_steps = 3, 2
+  variables = {'params': {'out': jnp.zeros((2, 2))},
+               'state': {'drawn': jnp.zeros(num_epochs * num_steps)}}
+  algorithm = mj.fedbabu(finetune_epochs=num_epochs)
+  examples = base.Examples(lambda s: base.Batch(
+      jnp.ones((1, 2)), jnp.zeros(1, jnp.int32), jnp.ones(1), step=s),
+                           jnp.int32(num_steps))
+  drawn = np.concatenate([algorithm.personal_model(
+      variables, base.first_view(algorithm, variables)._replace(
+          key=jax.random.key(seed)), mj.Model(None, apply), examples)[
+              'state']['drawn'] for seed in range(2)])
+  assert len(np.unique(drawn)) == 2 * num_epochs * num_steps
+  assert drawn.all()
+
+
 @pytest.mark.long
 def test_fedrod_learns_from_clients_without_some_class():
   """Their logits of that class have the weight 0 in the balanced softmax."""
@@ -184,12 +208,49 @@ def test_fedas_keeps_the_body_if_no_fisher_weight_is_left():
     np.testing.assert_array_equal(found['params']['out'], 1)
 
 
-def test_fedphp_counts_whole_rounds():
-  """0.21 of 300 rounds are 63, not 62, in floating point too."""
+@pytest.mark.parametrize('learned, expected', [
+    (3., [1., 2.]), (.25, [4., 5.]), (-3., [5., 6.])])
+def test_apfl_mixes_with_a_weight_from_0_to_1(learned, expected):
+  algorithm = mj.apfl(0., adaptive=True)
+  own, w = ({'params': {'w': jnp.array(x)}} for x in ([1., 2.], [5., 6.]))
+  view = types.SimpleNamespace(
+      variables=w, client=(own, jnp.float32(learned)),
+      hparams={'alpha': jnp.float32(0)})
+  used = algorithm.personal_model(algorithm.start(view), view)
+  np.testing.assert_allclose(used['params']['w'], expected)
+
+
+WITHOUT_BIAS = {'params': {'fc1': jnp.ones((2, 2)),
+                           'out': {'kernel': jnp.ones((2, 3))}}}
+
+
+@pytest.mark.parametrize('call, message', [
+    (lambda w: mj.fedper('fc1 out').init_client(w), 'must name some layers'),
+    (lambda w: mj.fedper('fc2').init_client(w), "fc1, out; got 'fc2'"),
+    (lambda w: mj.fedper('').init_client(w), "fc1, out; got ''"),
+    (lambda w: mj.fedala('fc1 fc2').init_client(w), "out; got 'fc1 fc2'"),
+    (lambda w: mj.fedas('proj2 out'), 'requires proj1'),
+    (lambda w: mj.feddbe().personal_model({'params': {
+        'sent': w['params'], 'bias': jnp.ones(2)}}, None), 'with a bias'),
+    (lambda w: mj.fedproto().personal_model(w, types.SimpleNamespace(
+        server=mj.fedproto().init_server(w), label_counts=jnp.ones(3))),
+     'a kernel and a bias')])
+def test_heads_that_a_method_cannot_use_are_refused(call, message):
+  with pytest.raises(UserError, match=message):
+    call(WITHOUT_BIAS)
+
+
+@pytest.mark.parametrize('n, expected', [
+    (0, 0), (31, .9 * 31 / 63), (63, .9), (64, .9), (126, .9)])
+def test_fedphp_counts_whole_rounds(n, expected):
+  """0.21 of 300 rounds are 63, not 62, in floating point too.
+
+  A client that takes part in more rounds keeps the largest weight.
+  """
   algorithm = mj.fedphp(mu_max=.9, participation=.21)
   view = types.SimpleNamespace(
-      client=({'w': jnp.ones(1)}, jnp.int32(31)), hparams={
+      client=({'w': jnp.ones(1)}, jnp.int32(n)), hparams={
           name: jnp.float32(value) for name, value in (
               algorithm.hparams | {'num_rounds': 300}).items()})
   (h, _), _ = algorithm.finish({'w': jnp.zeros(1)}, view)
-  np.testing.assert_allclose(h['w'], .9 * 31 / 63, rtol=1e-6)
+  np.testing.assert_allclose(h['w'], expected, rtol=1e-6)

@@ -368,6 +368,7 @@ def attacked(craft, u, is_received, num_attackers):
 @pytest.mark.parametrize('craft, reference', CRAFTED)
 def test_attack_equals_numpy(craft, reference):
   u, _, is_received = rows(5, 10)
+  u[np.asarray(attackers.drawn(3, len(u), 0))] *= 10  # they do not count
   found, is_hostile = attacked(craft, u, is_received, 3)
   honest = u[is_received & ~is_hostile].astype(np.float64)
   b = is_hostile.sum()
@@ -378,6 +379,19 @@ def test_attack_equals_numpy(craft, reference):
           found[client], reference(u[client], honest, b), atol=1e-5)
     elif is_received[client]:
       np.testing.assert_array_equal(found[client], u[client])
+
+
+@pytest.mark.parametrize('n, b, z', [
+    (6, 1, 0), (8, 6, scipy.stats.norm.ppf(.9999))])
+def test_the_deviations_of_alie_have_limits(n, b, z):
+  """Phi(z) is .4 and 1.5 without them."""
+  u, _, is_received = rows(5, n, num_rows=n)
+  found, is_hostile = attacked(
+      attacks.little_is_enough(), u, is_received, b)
+  honest = u[~is_hostile].astype(np.float64)
+  expected = honest.mean(0) - z * honest.std(0)
+  np.testing.assert_allclose(
+      found[is_hostile], np.tile(expected, (b, 1)), atol=1e-4)
 
 
 @pytest.mark.parametrize('name', attacks.ATTACKS)
