@@ -408,13 +408,15 @@ def test_fedavg_equals_a_plain_numpy_loop():
   np.testing.assert_allclose(model_of(federated), w, atol=1e-6)
 
 
-def test_fednova_equals_a_plain_numpy_loop():
+@pytest.mark.parametrize('rho', [.5, .9999])
+def test_fednova_equals_a_plain_numpy_loop(rho):
   """Clients of 2 to 10 steps with momentum: equation 8, from the gradients.
 
   Gradient j of K weighs a_j = 1 + rho + ... + rho^(K-1-j) in a client's update.
   """
-  federated = shared('fednova').two_runs()
-  lr, rho = fed.HPARAMS['learning_rate'], fed.HPARAMS['momentum']
+  lr = fed.HPARAMS['learning_rate']
+  federated = fed.Federation(
+      fed.fednova(), num_lanes=2, hparams={'momentum': rho})
   w = model_of(federated)
   for t, cohort in enumerate(COHORTS):
     federated.round(cohort)
@@ -422,7 +424,7 @@ def test_fednova_equals_a_plain_numpy_loop():
     steps = mean = 0
     for c in cohort:
       p = fed.SIZES[c] / total
-      _, gradients = fed.local_steps(t, c, w)
+      _, gradients = fed.local_steps(t, c, w, rho)
       k = len(gradients)
       a = np.array([sum(rho**i for i in range(k - j)) for j in range(k)])
       steps += p * a.sum()
@@ -468,18 +470,18 @@ def test_two_proximal_terms_are_refused():
     mj.with_proximal(mj.with_fednova(mj.fedprox(.1)), .2)
 
 
-@pytest.mark.parametrize('rho', [0., .5, .9])
+@pytest.mark.parametrize('rho', [0., .5, .9, .999, 1 - 2**-24])
 @pytest.mark.parametrize('pull', [0., 1e-4, .3])
-def test_proximal_steps(rho, pull):
+def test_effective_steps(rho, pull):
   for num_steps in 1, 2, 7, 500:
-    found = fednova_lib.proximal_steps(jnp.int32(num_steps), *np.float32([
+    found = fednova_lib.effective_steps(jnp.int32(num_steps), *np.float32([
         rho, pull]))
     np.testing.assert_allclose(found, moved(num_steps, rho, pull), rtol=1e-5)
-  oscillating = fednova_lib.proximal_steps(
+  oscillating = fednova_lib.effective_steps(
       jnp.int32(8), *np.float32([0., 2.]))
   np.testing.assert_array_equal(oscillating, 1.)  # instead of 0
   without = (1 - .7**7) / .3  # section 4.2 of the paper
-  np.testing.assert_allclose(fednova_lib.proximal_steps(
+  np.testing.assert_allclose(fednova_lib.effective_steps(
       jnp.int32(7), *np.float32([0., .3])), without, rtol=1e-6)
 
 
