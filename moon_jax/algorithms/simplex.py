@@ -4,10 +4,14 @@
 
 For a positive definite P the solution is x / sum(x), where x minimizes
 x' P x / 2 - sum_j x_j over x >= 0: the conditions of both problems are equal up
-to this factor. The second problem keeps its form if P is scaled to a diagonal
-of 1, and its projection is max(x, 0). Accelerated projected gradient steps
-(Nesterov 1983; restarts of O'Donoghue and Candes 2015) converge linearly: to
-rounding error, in the number of steps taken here.
+to this factor, and those of the second one are, with a set F of free rows,
+
+    x_j = 0 outside F,   P_FF x_F = 1,   x_F >= 0,   (P x)_j >= 1 outside F
+
+Block principal pivoting (Judice and Pires, Computers and Operations Research
+1994) moves all rows that violate a condition into or out of F until none does;
+and only the last of them while that does not help, which ends for each positive
+definite P. Cohorts of 20 to 300 clients take 3 to 13 solutions.
 """
 
 from typing import Any
@@ -16,38 +20,79 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
-_NUM_STEPS = 2000
 _TINY = 1e-12  # the least variance
+_TOLERANCE = 1e-6  # of the conditions, relative to the terms of their sums
+_RIDGE = 1e-6  # relative to the diagonal; refinement takes it out again
+_TRIES = 3  # moves of all rows without fewer violations, then of one
 
 
 def weights(p_JJ: jax.Array, is_usable_J: jax.Array) -> jax.Array:
   """Returns the weights [J]; those that are not usable are 0.
 
+  The conditions of the minimum hold to rounding error. For condition numbers of
+  P, scaled to a diagonal of 1, up to 1e7 the weights are those of float64 to
+  1e-4 and the form to 1e-6; at 1e9 to 0.04 and 10%, since P is in float32.
+
   Args:
     p_JJ: a symmetric matrix, positive definite over the usable rows.
     is_usable_J: bool. Other rows and columns have no effect.
   """
-  usable_J = is_usable_J.astype(p_JJ.dtype)
-  diagonal_J = jnp.maximum(jnp.diag(p_JJ), 1e-12)  # variances may be 0
-  scale_J = usable_J * lax.rsqrt(jnp.where(is_usable_J, diagonal_J, 1))
+  diagonal_J = jnp.maximum(jnp.diag(p_JJ), _TINY)  # variances may be 0
+  scale_J = is_usable_J.astype(p_JJ.dtype) * lax.rsqrt(
+      jnp.where(is_usable_J, diagonal_J, 1))
   q_JJ = jnp.where(is_usable_J[:, None] & is_usable_J[None],
                    p_JJ * scale_J[:, None] * scale_J[None], 0)
   target_J = scale_J / jnp.maximum(jnp.max(scale_J), 1e-30)
-  rate = 1 / jnp.maximum(jnp.max(jnp.sum(jnp.abs(q_JJ), 1)), 1)
 
-  def step(_, carry):
-    y_J, ahead_J, t = carry
-    gradient_J = jnp.dot(q_JJ, ahead_J, precision='highest') - target_J
-    new_J = usable_J * jnp.maximum(ahead_J - rate * gradient_J, 0)
-    restarts = jnp.sum((ahead_J - new_J) * (new_J - y_J)) > 0
-    t = jnp.where(restarts, 1, t)
-    next_t = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
-    return new_J, new_J + (t - 1) / next_t * (new_J - y_J), next_t
+  def step(carry):
+    n, is_free_J, _, violated_J, fewest, tries = carry
+    count = jnp.sum(violated_J)
+    tries = jnp.where(count < fewest, _TRIES, tries - 1)
+    last_J = violated_J & (jnp.cumsum(violated_J[::-1])[::-1] == 1)
+    is_free_J = is_free_J ^ jnp.where(tries >= 0, violated_J, last_J)
+    x_J = _solution(q_JJ, target_J, is_free_J)
+    # 1 after 200 steps, so that no rounding error goes on for ever.
+    tolerance = _TOLERANCE * 2 ** (n / 10)
+    return (n + 1, is_free_J, x_J, is_usable_J & _violated(
+        q_JJ, target_J, is_free_J, x_J, tolerance),
+            jnp.minimum(fewest, count), tries)
 
-  y_J, _, _ = lax.fori_loop(
-      0, _NUM_STEPS, step, (target_J, target_J, jnp.ones((), p_JJ.dtype)))
-  x_J = y_J * scale_J
+  x_J = _solution(q_JJ, target_J, is_usable_J)
+  _, _, x_J, *_ = lax.while_loop(lambda carry: jnp.any(carry[3]), step, (
+      jnp.int32(0), is_usable_J, x_J, _violated(
+          q_JJ, target_J, is_usable_J, x_J, _TOLERANCE) & is_usable_J,
+      jnp.int32(len(q_JJ) + 1), jnp.int32(_TRIES)))
+  x_J = jnp.maximum(x_J, 0) * scale_J
   return x_J / jnp.maximum(jnp.sum(x_J), 1e-30)
+
+
+def _solution(q_JJ, target_J, is_free_J):
+  """Returns x: Q_FF x_F = target_F, and 0 for rows that are not free."""
+  one_JJ = jnp.eye(len(q_JJ), dtype=q_JJ.dtype)
+  part_JJ = jnp.where(is_free_J[:, None] & is_free_J[None], q_JJ, one_JJ)
+  factor = lambda ridge: jnp.linalg.cholesky(part_JJ + ridge * one_JJ)
+  # A matrix that is singular in float32 has a factor with a larger ridge.
+  _, l_JJ = lax.while_loop(
+      lambda carry: ~jnp.all(jnp.isfinite(carry[1])) & (carry[0] < 1),
+      lambda carry: (10 * carry[0], factor(10 * carry[0])),
+      (jnp.asarray(_RIDGE, q_JJ.dtype), factor(_RIDGE)))
+
+  def refined(_, x_J):
+    left_J = target_J - jnp.dot(q_JJ, x_J, precision='highest')
+    more_J = jax.scipy.linalg.cho_solve(
+        (l_JJ, True), jnp.where(is_free_J, left_J, 0))
+    return jnp.where(is_free_J, x_J + more_J, 0)
+
+  return lax.fori_loop(0, 3, refined, jnp.zeros_like(target_J))
+
+
+def _violated(q_JJ, target_J, is_free_J, x_J, tolerance):
+  """Returns which rows should not be free, or should be."""
+  dot = lambda q_JJ, x_J: jnp.dot(q_JJ, x_J, precision='highest')
+  slope_J = dot(q_JJ, x_J) - target_J
+  size_J = dot(jnp.abs(q_JJ), jnp.abs(x_J)) + target_J
+  return jnp.where(is_free_J, x_J < -tolerance * jnp.max(jnp.abs(x_J)),
+                   slope_J < -tolerance * size_J)
 
 
 def mixtures(tree_J: Any, h_J: jax.Array, variance_J: jax.Array,

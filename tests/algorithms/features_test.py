@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
+import scipy.optimize
 
 import features
 import moon_jax as mj
@@ -42,6 +44,49 @@ def test_many_weights_fulfil_the_conditions_of_a_minimum():
   np.testing.assert_allclose(a.sum(), 1, atol=1e-6)
   np.testing.assert_allclose(slope[a > 0], 1, atol=1e-4)
   assert (a >= 0).all() and slope.min() > 1 - 1e-4 and (a > 0).sum() < 60
+
+
+def least_squares(p):
+  """Returns the weights in float64: x / sum(x) of x' P x / 2 - sum x, x >= 0.
+
+  With P = L L' this is the distance of L' x from the solution of L b = 1.
+  """
+  scale = 1 / np.sqrt(np.diag(p))
+  root = np.linalg.cholesky(p * scale * scale[:, None])
+  x = scale * scipy.optimize.nnls(root.T, scipy.linalg.solve_triangular(
+      root, scale, lower=True), maxiter=10_000)[0]
+  return x / x.sum()
+
+
+@pytest.mark.parametrize('seed', [1, 2])
+def test_many_clients_of_two_classes_mix_their_heads_best(seed):
+  """Of 3 features, with thousands of examples: variances are small."""
+  random, num = np.random.default_rng(seed), 100
+  means, share = random.normal(size=(2, 3)), random.dirichlet([.5, .5], num)
+  h = np.float32(share[:, :, None] * (
+      means + .1 * random.normal(size=(num, 2, 3)))).reshape(num, -1)
+  variance = np.float32(3 * (.5 + random.random(num)) / random.integers(
+      5_000, 20_000, num))
+  found = np.asarray(jax.jit(simplex.mixtures)(
+      jnp.eye(num), h, variance, jnp.ones(num, bool)), np.float64)
+  np.testing.assert_allclose(found.sum(1), 1, atol=1e-5)
+  for i in range(0, num, 10):
+    apart = np.float64(h[i]) - h
+    p = np.diag(np.float64(variance)) + apart @ apart.T
+    best = least_squares(p)
+    np.testing.assert_allclose(found[i], best, atol=1e-3)
+    np.testing.assert_allclose(
+        found[i] @ p @ found[i], best @ p @ best, rtol=1e-5)
+
+
+def test_weights_of_several_problems_at_once_are_those_of_each():
+  """They take different numbers of steps; one is singular in float32."""
+  p = np.float32([quadratic(12, 0), quadratic(12, 1, 8),
+                  np.ones((12, 12)) + 1e-9 * np.eye(12)])
+  together = jax.vmap(simplex.weights)(p, jnp.ones((3, 12), bool))
+  for found, one in zip(together, p):
+    np.testing.assert_allclose(found, weights(one), atol=1e-6)
+    np.testing.assert_allclose(found.sum(), 1, atol=1e-6)
 
 
 def test_rows_that_are_not_usable_have_no_effect():
