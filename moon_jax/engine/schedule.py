@@ -404,8 +404,8 @@ def _jobs(work, slot_J, shape):
   run, is_received = column(work.run), column(work.is_received, bool)
   share = work.num_examples if work.share is None else work.share
   weight = column(share, share.dtype) * is_received
-  # A run that receives no message has total weight 0.
-  total = np.maximum(np.bincount(run, weight), 1)[run]
+  total = np.bincount(run, weight)
+  total = np.where(total > 0, total, 1)[run]  # 0 if no message is received
   label_counts = (np.zeros((len(slot_J), 0)) if work.label_counts is None
                   else work.label_counts)
   return Jobs(run, column(work.client), column(work.num_examples),

@@ -211,6 +211,14 @@ def test_jobs_are_swapped():
   assert _rows([57, 59, 67, 69, 76, 78, 81, 81, 82, 126], 2) == 389
 
 
+@pytest.mark.parametrize('share', [[.1, .3], [.5, .5], [1e-9, 3e-9], [7, 1.]])
+def test_weights_sum_to_1_whatever_their_shares_sum_to(share):
+  work = make_work([8, 8])._replace(share=np.array(share))
+  shape = schedule.shape(work.num_steps, 2, 1, 4)
+  np.testing.assert_allclose(
+      schedule.plan(work, shape).jobs.weight[:2], np.array(share) / sum(share))
+
+
 def test_a_device_takes_1_25_times_its_share_of_small_jobs():
   """One device takes seven of the eight small jobs."""
   steps = np.array([8] + [1] * 8)
