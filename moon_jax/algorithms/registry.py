@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 import functools
 import importlib
 import inspect
-import math
 import types
 from typing import Any, NamedTuple
 
@@ -422,8 +421,7 @@ def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
   Raises:
     UserError: if an argument is invalid, or a round has too few clients.
   """
-  # Rounded first: 0.2 of 15 clients is above 3 in floating point.
-  hostile = math.ceil(round(cohort_size * config.attackers, 6))
+  hostile = config.hostile_among(cohort_size)
   rule = _made(robust.RULES, 'aggregation', config, {'byzantine': hostile})
   if rule and rule.min_received > cohort_size:
     lower = (f', or lower --attackers={config.attackers}, which gives '

@@ -9,6 +9,7 @@ error messages, the fingerprint of a run and sweeps follow from the field.
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import math
 import re
 import shlex
 import typing
@@ -404,7 +405,8 @@ class Config:
       placeholder='NAME=VALUE,...', is_later=True, page='robust.md',
       only_with={'attack': ('backdoor', *UPDATE_ATTACKS)})
   attackers: float = flag(
-      0.2, 'Fraction of the clients that are hostile throughout the run; the '
+      0.2, 'Fraction of the clients that are hostile throughout the run, '
+      'rounded up to a whole number; the '
       'seed of the partition chooses them. Robust rules with an argument '
       'byzantine assume the same fraction of hostile clients in each round.',
       at_least=0, below=1, is_later=True, page='robust.md',
@@ -785,7 +787,12 @@ class Config:
 
   def num_attackers(self) -> int:
     """Returns the number of clients that --attackers makes hostile."""
-    return round(self.num_clients * self.attackers)
+    return self.hostile_among(self.num_clients)
+
+  def hostile_among(self, count: int) -> int:
+    """Returns --attackers times a number of clients, rounded up."""
+    # Rounded first: 0.2 of 15 clients is above 3 in floating point.
+    return math.ceil(round(count * self.attackers, 6))
 
   def cohort_size(self) -> int:
     """Returns the clients per round: clients * fraction, rounded down."""

@@ -13,7 +13,7 @@ from moon_jax import optimizers
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.config.flags import READ_MU, READ_NUM_ROUNDS
-from moon_jax.data import split
+from moon_jax.data import attackers, split
 
 OF_MOON = dict(mu=.3, contrastive='l2', temperature=.1, num_negatives=2,
                first_negative='random', negatives_pool='released')
@@ -145,3 +145,15 @@ def test_only_sgd_reads_the_momentum(optimizer):
 def test_methods_that_read_mu_are_known_without_jax():
   assert set(READ_MU) == {name for name, method in registry.METHODS.items()
                           if 'mu' in method.flags}
+
+
+@pytest.mark.parametrize('count, fraction, hostile', [
+    (10, .25, 3), (10, .35, 4), (15, .2, 3), (10, .1, 1), (30, .1, 3)])
+def test_the_server_assumes_the_hostile_clients_that_there_are(
+    count, fraction, hostile):
+  config = Config(
+      algorithm='fedavg', num_clients=count, attackers=fraction,
+      attack='sign_flip', aggregation='trimmed_mean')
+  assert len(attackers.configured(config)) == hostile
+  least = registry.rule_of(config, count).min_received  # 2 f + 1
+  assert least == 2 * hostile + 1
