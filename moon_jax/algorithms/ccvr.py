@@ -24,6 +24,7 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import last_layer, prototypes
+from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 
@@ -38,6 +39,9 @@ def ccvr(num_virtual: int = 500, calibration_rate: float = 0.1,
     calibration_steps: its number of steps.
     head: name of the last layer.
   """
+  at_least(1, num_virtual=num_virtual, usual=500)
+  at_least(0, calibration_rate=calibration_rate, usual=0.1)
+  at_least(0, calibration_steps=calibration_steps, usual=100)
   def is_last(view):
     return jnp.float32(view.round + 1) == view.hparams['num_rounds']
 

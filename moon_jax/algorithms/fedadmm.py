@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
-from moon_jax.algorithms.arguments import above, one_of
+from moon_jax.algorithms.arguments import above, at_least, one_of
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.feddyn import with_regularizer, zeros
@@ -49,6 +49,7 @@ def fedadmm(rho: float = 0.01, eta: float = 1.,
   """
   above(0, rho=rho, usual=0.01)
   one_of(('paper', 'released'), form=form)
+  at_least(0, eta=eta, usual=1)
 
   def finish(variables, view):
     params, w_global = variables['params'], view.variables['params']

@@ -22,7 +22,7 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
-from moon_jax.algorithms.arguments import divisor, from_0_to_1
+from moon_jax.algorithms.arguments import at_least, divisor, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Examples, Message
 from moon_jax.algorithms.fedavg import fedavg
 
@@ -37,6 +37,9 @@ def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
   """
   from_0_to_1(share=share, usual=0.8)
   divisor(Examples.BATCH_SIZE, ala_batch=ala_batch, usual=10)
+  at_least(0, eta=eta, usual=1)
+  at_least(0, threshold=threshold, usual=0.1)
+  at_least(0, max_epochs=max_epochs, usual=100)
   heads = lambda variables: mixing.layers(variables, head)
 
   def start(view, model, examples):

@@ -24,7 +24,7 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
-from moon_jax.algorithms.arguments import above
+from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 
@@ -41,6 +41,7 @@ def fedamp(num_clients: int, alpha: float = 0.01, sigma: float = 1.0,
   """Returns FedAMP for `num_clients` clients; with lam=0 they train alone."""
   above(0, alpha=alpha, usual=0.01)
   above(0, sigma=sigma, usual=1)
+  at_least(0, lam=lam, usual=0.01)
 
   def broadcast(cloud, client_id):
     return jax.tree.map(lambda w_C: jnp.tensordot(

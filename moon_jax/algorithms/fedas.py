@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms import labels, mixing, parts
+from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.errors import UserError
 
@@ -46,6 +47,7 @@ def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
     UserError: if the head has proj2 without proj1: the input of proj2 is not an
       output of the network.
   """
+  at_least(0, align_rate=align_rate, usual=0.01)
   layers = head.split()
   if 'proj2' in layers and 'proj1' not in layers:
     raise UserError('fedas requires proj1 in a head that has proj2; got '

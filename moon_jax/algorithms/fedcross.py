@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
-from moon_jax.algorithms.arguments import at_least, one_of
+from moon_jax.algorithms.arguments import at_least, from_0_to_1, one_of
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 
@@ -35,6 +35,7 @@ def fedcross(num_clients: int, alpha: float = 0.99, selection: str = 'lowest'
   """Returns FedCross for two or more clients, which all train each round."""
   at_least(2, num_clients=num_clients, usual=10)
   one_of(('lowest', 'highest', 'in_order'), selection=selection)
+  from_0_to_1(alpha=alpha, usual=0.99)
 
   def aggregate(variables, server, message, hparams, key):
     (w_K, k_C, t), each, alpha = server, message.each, hparams['alpha']

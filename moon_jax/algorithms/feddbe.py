@@ -23,7 +23,7 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import last_layer
-from moon_jax.algorithms.arguments import from_0_to_1
+from moon_jax.algorithms.arguments import at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.fedavg import fedavg
 
@@ -32,6 +32,7 @@ def feddbe(kappa: float = 50.0, mean_decay: float = 1.0,
            head: str = 'out') -> Algorithm:
   """Returns FedDBE; 50 and 1 are the released values for a CNN."""
   from_0_to_1(mean_decay=mean_decay, usual=1)
+  at_least(0, kappa=kappa, usual=50)
 
   def zeros(variables):
     return jnp.zeros(len(last_layer.kernel(variables['params'], head)))

@@ -20,7 +20,7 @@ form="released" computes it, with Z the features of mean 0 and unbiased variance
 import jax
 import jax.numpy as jnp
 
-from moon_jax.algorithms.arguments import one_of
+from moon_jax.algorithms.arguments import at_least, one_of
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import with_terms
 
@@ -35,6 +35,7 @@ def feddecorr(decorr_weight: float = 0.1, form: str = 'paper') -> Algorithm:
     form: "paper", or "released" for the term of the code of the authors.
   """
   one_of(('paper', 'released'), form=form)
+  at_least(0, decorr_weight=decorr_weight, usual=0.1)
 
   return with_terms(
       lambda outputs, batch, view: {'decorrelation': decorrelation(

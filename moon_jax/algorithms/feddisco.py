@@ -18,12 +18,15 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import labels
+from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 
 
 def feddisco(a: float = 0.5, b: float = 0.1) -> Algorithm:
   """Returns FedDisco, for classification; at a = b = 0 it is FedAvg."""
+  at_least(0, a=a, usual=0.5)
+  at_least(-1, b=b, usual=0.1)
 
   def finish(trained, view):
     return view.client, Message(trained, each=(trained, discrepancy(view)))

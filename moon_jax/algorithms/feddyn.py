@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms.arguments import above
+from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 
@@ -30,6 +30,7 @@ def feddyn(num_clients: int, alpha: float = 0.01,
            mean_examples: float = 0.) -> Algorithm:
   """Returns FedDyn; `mean_examples` is n, or 0 for the paper's alpha."""
   above(0, alpha=alpha, usual=0.01)
+  at_least(0, mean_examples=mean_examples, usual=0)
   scale_fn = lambda view: (
       mean_examples / view.num_examples.astype(jnp.float32) if mean_examples
       else 1.)

@@ -23,7 +23,7 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
-from moon_jax.algorithms.arguments import at_least
+from moon_jax.algorithms.arguments import at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 
@@ -32,6 +32,8 @@ def fedfomo(num_clients: int, num_models: int = 5, epsilon: float = 0.3,
             epsilon_decay: float = 0.05, l1: bool = False) -> Algorithm:
   """Returns FedFomo, where clients receive `num_models` models of others."""
   at_least(1, num_models=num_models, usual=5)
+  from_0_to_1(epsilon=epsilon, usual=0.3)
+  at_least(0, epsilon_decay=epsilon_decay, usual=0.05)
   num_sent = min(num_models, num_clients - 1)
 
   def broadcast(server, client_id):

@@ -39,6 +39,7 @@ def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
   """
   at_least(1, buffer=buffer, usual=5)
   above(0, tau=tau, usual=1)
+  at_least(0, gamma=gamma, usual=0.2)
   size = buffer - 1  # models before w^t
 
   def init_server(variables):

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax.algorithms import labels
-from moon_jax.algorithms.arguments import above, one_of
+from moon_jax.algorithms.arguments import above, at_least, one_of
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import with_terms
 
@@ -33,6 +33,7 @@ def fedntd(distill_weight: float = 1.0, tau: float = 1.0, form: str = 'paper'
   """
   above(0, tau=tau, usual=1)
   one_of(('paper', 'released'), form=form)
+  at_least(0, distill_weight=distill_weight, usual=1)
 
   def terms(outputs, batch, view):
     is_label_BK, tau = labels.is_label_BK(batch, view), view.hparams['tau']

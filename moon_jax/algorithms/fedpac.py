@@ -32,7 +32,7 @@ from moon_jax.algorithms import (
   prototypes,
   simplex,
 )
-from moon_jax.algorithms.arguments import from_0_to_1
+from moon_jax.algorithms.arguments import at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import with_terms
 
@@ -41,6 +41,7 @@ def fedpac(num_clients: int, lam: float = 1.0, head_fraction: float = 1 / 6,
            head: str = 'out') -> Algorithm:
   """Returns FedPAC; `head` is the name of the last layer."""
   from_0_to_1(head_fraction=head_fraction, usual='1/6')
+  at_least(0, lam=lam, usual=1)
 
   def terms(outputs, batch, view):
     square_B = view.server[1].distance_B(outputs.projection, batch.labels)

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax.algorithms import last_layer, prototypes
-from moon_jax.algorithms.arguments import one_of
+from moon_jax.algorithms.arguments import at_least, one_of
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.fedavg import fedavg
 
@@ -35,6 +35,7 @@ def fedproto(lam: float = 1.0, form: str = 'paper', head: str = 'out',
              local_epochs: int = 1) -> Algorithm:
   """Returns FedProto; `head` is the last layer, `lam` 0 is training alone."""
   one_of(('paper', 'released'), form=form)
+  at_least(0, lam=lam, usual=1)
   is_paper = form == 'paper'
   model_of = lambda trained, view=None: {
       name: tree for name, tree in trained.items() if name != 'seen'}

@@ -40,6 +40,9 @@ def fedrcl(scl_weight: float = 1.0, penalty_weight: float = 1.0,
   """
   at_least(1, hardest=hardest, usual=2)
   above(0, tau=tau, usual=0.05)
+  at_least(0, scl_weight=scl_weight, usual=1)
+  at_least(0, penalty_weight=penalty_weight, usual=1)
+  at_least(-1, threshold=threshold, usual=0.7)
 
   def terms(outputs, batch, view):
     labels.require_classes(view)

@@ -21,7 +21,12 @@ import jax
 import optax
 
 from moon_jax.algorithms import feddyn
-from moon_jax.algorithms.arguments import above, at_least, one_of
+from moon_jax.algorithms.arguments import (
+  above,
+  at_least,
+  from_0_to_1,
+  one_of,
+)
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedsam import uphill
@@ -42,6 +47,7 @@ def fedspeed(num_clients: int, lam: float = 10., rho: float = 0.1,
   above(0, lam=lam, usual=10)
   at_least(0, rho=rho, usual=0.1)
   one_of(('cohort', 'all'), averaged=averaged)
+  from_0_to_1(alpha=alpha, usual=1)
 
   def gradient(objective, params, batch, view):
     a, lam = view.hparams['alpha'], view.hparams['lam']

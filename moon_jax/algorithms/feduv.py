@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import labels
+from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import with_terms
 
@@ -33,6 +34,8 @@ def feduv(std_coeff: float = 2.5, unif_coeff: float = 0.5) -> Algorithm:
     std_coeff: lam, the weight of the variance of probabilities.
     unif_coeff: mu, the weight of the uniformity of representations.
   """
+  at_least(0, std_coeff=std_coeff, usual=2.5)
+  at_least(0, unif_coeff=unif_coeff, usual=0.5)
   def terms(outputs, batch, view):
     labels.require_classes(view)
     return {

@@ -38,6 +38,8 @@ def pfedme(lam: float = 15.0, inner_steps: int = 5,
   """
   above(0, lam=lam, usual=15)
   at_least(1, inner_steps=inner_steps, usual=5)
+  at_least(0, server_beta=server_beta, usual=1)
+  at_least(0, personal_learning_rate=personal_learning_rate, usual=0.05)
 
   def loss(model, trained, batch, view):
     lam, rate = (view.hparams[x] for x in ('lam', 'personal_learning_rate'))

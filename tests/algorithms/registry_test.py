@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 
 import jax
 import jax.numpy as jnp
@@ -145,6 +146,43 @@ def test_only_sgd_reads_the_momentum(optimizer):
 def test_methods_that_read_mu_are_known_without_jax():
   assert set(READ_MU) == {name for name, method in registry.METHODS.items()
                           if 'mu' in method.flags}
+
+
+def numbers_and_words():
+  """Yields the arguments of methods that are no flags: method, name, default.
+  """
+  for name, method in registry.METHODS.items():
+    for argument, parameter in method.arguments.items():
+      if not isinstance(parameter.default, bool) and argument != 'head':
+        yield name, argument, parameter.default
+
+
+# Negative numbers with a meaning: a shift of weights, and a cosine.
+NEGATIVE = {('feddisco', 'b'), ('fedrcl', 'threshold')}
+
+
+@pytest.mark.parametrize('name, argument, usual', [*numbers_and_words()])
+def test_arguments_of_methods_out_of_range_are_refused(name, argument, usual):
+  """With the argument, what it must be, the value, and a usual one."""
+  factory = registry.METHODS[name].factory
+  needed = {'num_clients': 4} if (
+      'num_clients' in inspect.signature(factory).parameters) else {}
+  text = inspect.getdoc(factory)
+  wrong = ['nonsense'] if isinstance(usual, str) else [
+      float('nan'), *([] if (name, argument) in NEGATIVE else [-1.])]
+  if re.search(rf'\b{argument}: [^:]*\b0 to 1\b', text):
+    wrong.append(1.5)
+  if re.search(rf'\b{argument}: [^:]*(above 0|positive)', text):
+    wrong.append(0.)
+  factory(**needed, **{argument: usual})
+  for value in wrong:
+    with pytest.raises(mj.UserError, match=rf'{argument} must be .*; got '):
+      factory(**needed, **{argument: value})
+
+
+def test_the_range_of_fedspeed_is_checked():
+  with pytest.raises(mj.UserError, match='alpha must be from 0 to 1; got 1.5'):
+    mj.fedspeed(4, alpha=1.5)
 
 
 @pytest.mark.parametrize('count, fraction, hostile', [
