@@ -13,8 +13,8 @@ W_i begins at 1. It learns until the last 10 losses deviate by less than
 `threshold` or for `max_epochs` (not in the paper), then one epoch per round. As
 in the released code (TsingZ0/FedALA, ALA.py) the loss of an epoch is that of
 its last batch, and W_i rests while v_i is w^t. Here W_i learns with the running
-statistics of w^t. Batches divide all examples, in the order of the data set, so
-those at the ends of the share may be shorter.
+statistics of w^t. Batches divide all examples, in the order of the client's
+list, so those at the ends of the share may be shorter.
 """
 
 import jax

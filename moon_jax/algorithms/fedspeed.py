@@ -2,7 +2,8 @@
 
 Sun et al., FedSpeed: Larger Local Interval, Less Communication Round, and
 Higher Generalization Accuracy, ICLR 2023, https://arxiv.org/abs/2302.10429,
-algorithm 1.
+algorithm 1, with the ascent of the released code (optimizer/ESAM.py), whose
+length is rho.
 
     g1 = grad F_i(w_i),  g2 = grad F_i(w_i + rho g1 / |g1|)
     w_i <- w_i - lr ((1 - alpha) g1 + alpha g2 - g_i + (w_i - w^t) / lam)
@@ -46,8 +47,8 @@ def fedspeed(num_clients: int, lam: float = 10., rho: float = 0.1,
   """
   above(0, lam=lam, usual=10)
   at_least(0, rho=rho, usual=0.1)
-  one_of(('cohort', 'all'), averaged=averaged)
   from_0_to_1(alpha=alpha, usual=1)
+  one_of(('cohort', 'all'), averaged=averaged)
 
   def gradient(objective, params, batch, view):
     a, lam = view.hparams['alpha'], view.hparams['lam']

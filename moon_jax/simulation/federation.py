@@ -78,7 +78,8 @@ class Federation:
     augment: whether training images are augmented with `data.augmentation`.
     augmentation_draws: "fresh" random numbers for each client and round, or
       "recurring".
-    shuffle: whether examples are reshuffled in each local epoch.
+    shuffle: whether examples are reshuffled in each local epoch; otherwise each
+      epoch has the same batches, sorted by class if labels are classes.
     weighting: weights of the average, "examples", "uniform" or "batches".
     dropout_rate: probability that a sampled client fails in a round.
     dropout_stage: "before_training" or "after_training".

@@ -25,6 +25,7 @@ from moon_jax.data.client_tests import ClientTests, PARTS
 from moon_jax.data.clock import Clock, Timeline
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.sources import arrays
+from moon_jax.engine import schedule
 from moon_jax.errors import UserError
 from moon_jax.models import Model
 from moon_jax.models import user as user_model
@@ -540,6 +541,7 @@ def check_traced(federation: Any, model: Model, example: jax.Array) -> None:
   config, labels = federation.config, federation.data.train_labels[:1]
   has_user_model = (federation.is_given('model') or config.has_user_model()
                     or model.task.name not in tasks.TASKS)
+  _warn_of_one_step(federation)
   if has_user_model:
     user_model.check(federation.title('model'), model, example,
                      federation.data.num_classes, labels)
@@ -589,6 +591,26 @@ def warn_of_data(data: Dataset) -> None:
         f'{data.name}: train_inputs are {list(shape)}, which looks like '
         'channels first; networks take [N, H, W, C]: '
         'inputs.transpose(0, 2, 3, 1)', stacklevel=2)
+
+
+def _warn_of_one_step(federation):
+  """Warns if clients train a head first, and their body never."""
+  if not 0 < federation.algorithm.hparams.get('head_fraction', 0) < 1:
+    return
+  steps_C = federation.local_steps or (
+      federation.local_epochs * schedule.steps_per_epoch(
+          clients_lib.sizes(federation.clients), federation.batch_size,
+          federation.last_batch))
+  count = np.broadcast_to(steps_C == 1, federation.num_clients).sum()
+  if count:
+    epochs, steps, size = (
+        ('--' if federation.config else '') + name
+        for name in ('local_epochs', 'local_steps', 'batch_size'))
+    warnings.warn(
+        f'{count} of {federation.num_clients} clients have one local step in a '
+        'round, in which they train the head alone: they never change the rest '
+        f'of the network. Raise {epochs} or {steps}, or lower {size}',
+        stacklevel=2)
 
 
 def _warn_of_padding(federation, example):

@@ -109,6 +109,37 @@ def test_pixels_in_floating_point_are_features():
       found, (pixels[:1] - 127.5) / [50., 60., 70.], rtol=1e-6)
 
 
+@pytest.mark.parametrize('algorithm', [mj.fedrep(), mj.fedpac(3)])
+def test_clients_with_one_step_train_a_head_alone(algorithm, digits):
+  """Users hear it from Python and from the command alike."""
+  clients = [range(10), range(10, 40), range(40, 45)]
+  settings = {'local_epochs': 1, 'batch_size': 10}
+
+  def warned(federation):
+    with warnings.catch_warnings(record=True) as caught:
+      warnings.simplefilter('always')
+      round_spec.alone(federation)
+    return [str(warning.message) for warning in caught
+            if 'one local step' in str(warning.message)]
+
+  def made(algorithm=algorithm, **changed):
+    return mj.Federation(
+        data=digits, clients=clients, model=mj.mlp(10),
+        algorithm=algorithm, **settings | changed)
+
+  message, = warned(made())
+  assert message.startswith('2 of 3 clients') and 'or lower batch_size' in (
+      message)
+  assert not warned(made(local_epochs=2)) and not warned(made(mj.fedavg()))
+  assert not warned(made(local_steps=2)) and len(warned(made(local_steps=1)))
+  config = Config(dataset='digits', model='mlp', num_clients=3,
+                  algorithm='fedpac' if algorithm.needs.get('num_clients') else
+                  'fedrep', **settings)
+  message, = warned(build.federation(config, digits, list(map(
+      np.array, clients))))
+  assert 'Raise --local_epochs' in message
+
+
 @pytest.mark.parametrize('cohorts, is_met', [
     ([[0, 1, 2], [2, 0, 1]], True), ([[0, 1, 2], [2, 0]], False)])
 def test_both_kinds_of_federations_are_checked_for_needs(cohorts, is_met):
