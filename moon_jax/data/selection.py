@@ -178,14 +178,17 @@ def oort(exploration: float = 0.9, decay: float = 0.98,
     if view.seconds is None:
       speed, slowness = view.num_examples, np.ones(len(view.loss))
     else:
-      slowness = np.maximum(
-          view.seconds / np.quantile(view.seconds, preferred), 1.)
-      speed = 1 / view.seconds
+      # Clients may take no time at all.
+      seconds = np.maximum(
+          view.seconds, 1e-6 * np.max(view.seconds) or 1.)
+      slowness = np.maximum(seconds / np.quantile(seconds, preferred), 1.)
+      speed = 1 / seconds
     first = _drawn(view.random, new, speed[new], count)
     if not known.size:
       return first
     gain = (view.num_examples * view.loss)[known]
-    clip, low = np.sort(gain)[int(.95 * len(gain))], .999 * gain.min()
+    clip = np.sort(gain)[int(.95 * len(gain))]
+    low = gain.min() - .001 * abs(gain.min())  # objectives may be negative
     utility = (np.minimum(gain, clip) - low) / (gain.max() - low or 1.)
     utility += np.sqrt(
         .1 * np.log(view.round + 1) / (view.last_round[known] + 1))
@@ -202,7 +205,8 @@ def oort(exploration: float = 0.9, decay: float = 0.98,
 def _drawn(random, clients, weights, count):
   """Returns clients drawn without replacement, in proportion to weights."""
   # Those with the least exponential variables are such a draw.
-  weights = np.maximum(weights / np.max(weights, initial=0.), 1e-9)
+  most = np.max(weights, initial=0.)
+  weights = np.maximum(weights / (most or 1.), 1e-9)
   times = random.exponential(size=len(clients)) / weights
   return clients[np.argsort(times, kind='stable')[:count]]
 

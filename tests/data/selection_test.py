@@ -131,6 +131,23 @@ def test_oort_explores_fast_clients_first():
     selection.oort(cutoff=1.5)
 
 
+@pytest.mark.parametrize('seconds', [
+    [0.] * 6, [0, 0, 0, 0, 1, 2], [0, 1e-9, 1, 1e3, 1e6, 1e9], None])
+@pytest.mark.parametrize('loss', [
+    [.1, .2, .3, .4, .5, .6], [0.] * 6, [-1., -2, -3, -1e-3, -5, -6],
+    [np.nan] * 6, [np.nan, 0, np.nan, 1e30, -1e30, 0]])
+@pytest.mark.parametrize('penalty', [0., 2., 100.])
+def test_oort_selects_as_many_as_there_are(seconds, loss, penalty):
+  """Also of clients that take no time, or whose objective is negative."""
+  select = selection.oort(penalty=penalty)
+  for index, size in itertools.product((1, 3, 500), (1, 3, 6)):
+    seen = view(loss, size, index=index, seconds=seconds and np.array(seconds),
+                last_round=np.where(np.isnan(loss), -1, index - 1))
+    with np.errstate(divide='raise', invalid='raise'):
+      found = list(select(seen))
+    assert len(found) == len(set(found)) == size
+
+
 def test_a_client_that_is_not_available_is_refused():
   with pytest.raises(UserError, match='1 to 1 different clients.*0 to 2, all '
                      'of them available; got .0. in round 1'):
