@@ -24,7 +24,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from moon_jax.algorithms import base, mixing
+from moon_jax.algorithms import base, mixing, order
 from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.errors import UserError
@@ -71,8 +71,9 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
                    form: str = 'fedbuff') -> Algorithm:
   """Returns `algorithm` for clients that begin from older models.
 
-  Its clients and its server must send a model and nothing else. Apply server
-  optimizers and compression to it first. Running statistics move by
+  Its clients and its server must send a model and nothing else. Server
+  optimizers and compression must be applied first; only a robust rule may be
+  applied to the result. Running statistics move by
   s (of client - of server) with both forms, without eta, so that variances stay
   positive.
 
@@ -90,6 +91,7 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
   if form not in FORMS:
     raise UserError(f'form must be one of {", ".join(FORMS)}; got {form!r}')
   at_least(0, max_staleness=max_staleness, usual=20)
+  algorithm = order.around(algorithm, 'with_staleness')
   weight, kept = weight or polynomial(), max_staleness + 1
   inner = base.with_view(algorithm, lambda view: view._replace(
       variables=view.server[1], server=()))
@@ -99,7 +101,8 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
     if jax.tree.leaves(base.call(
         algorithm.broadcast, state, client_id=jnp.int32(0))):
       raise UserError('asynchronous training needs an algorithm whose server '
-                      'sends its model and nothing else, such as fedavg()')
+                      'sends its model and nothing else, such as fedavg(). '
+                      'Choose one, or remove with_staleness')
     return staleness, mixing.at(models, (version - staleness) % kept)
 
   @functools.wraps(algorithm.finish)
@@ -110,7 +113,8 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
     if jax.tree.structure(message) != jax.tree.structure(
         base.Message(view.variables)):  # type: ignore[operator]
       raise UserError('asynchronous training needs clients that send their '
-                      'model and nothing else, such as those of fedavg()')
+                      'model and nothing else, such as those of fedavg(). '
+                      'Choose such an algorithm, or remove with_staleness')
     origin = {**view.variables, 'params': begun['params']} if (
         form == 'fedbuff') else view.variables
     return client, message._replace(mean=jax.tree.map(

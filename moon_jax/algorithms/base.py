@@ -266,6 +266,8 @@ class Algorithm(NamedTuple):
     upload_bytes: `(variables, hparams) -> int`. Returns the bytes of a message
       on a wire, from the shapes of the model; None if it is sent as it is.
     download_bytes: the same of the global model that the server sends.
+    made_of: the functions around it, the innermost one first, and methods that
+      not all functions may go around; see `moon_jax.algorithms.order`.
   """
 
   init_server: Callable[[Variables], PyTree]
@@ -291,6 +293,7 @@ class Algorithm(NamedTuple):
   min_received: int = 1
   upload_bytes: Callable[[Variables, Mapping[str, Any]], int] | None = None
   download_bytes: Callable[[Variables, Mapping[str, Any]], int] | None = None
+  made_of: tuple[str, ...] = ()
 
   @property
   def draws_per_client(self) -> bool:

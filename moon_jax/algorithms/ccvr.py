@@ -78,6 +78,6 @@ def ccvr(num_virtual: int = 500, calibration_rate: float = 0.1,
             jax.grad(loss)(layer)), layer)
 
   return fedavg()._replace(
-      finish=finish, aggregate=aggregate,
+      finish=finish, aggregate=aggregate, made_of=('ccvr',),
       hparams={'calibration_rate': calibration_rate,
                'calibration_steps': calibration_steps})

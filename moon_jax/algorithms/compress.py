@@ -22,7 +22,7 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
-from moon_jax.algorithms import base, updates
+from moon_jax.algorithms import base, order, updates
 from moon_jax.algorithms.arguments import above, at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.errors import UserError
@@ -203,6 +203,7 @@ def with_compression(algorithm: Algorithm,
     ...     moon_jax.fedavg(), moon_jax.compress.top_k(fraction=0.05))
   """
   has_feedback = compressor.has_feedback
+  algorithm = order.around(algorithm, 'with_compression')
   algorithm, compressor = _with_hparams(algorithm, compressor)
   inner = base.with_view(algorithm, lambda view: view._replace(
       client=view.client.inner)) if has_feedback else algorithm
@@ -246,6 +247,7 @@ def with_compressed_download(algorithm: Algorithm,
     algorithm: the algorithm, with its server optimizer, if it has one.
     compressor: such as `top_k()`.
   """
+  algorithm = order.around(algorithm, 'with_compressed_download')
   algorithm, compressor = _with_hparams(algorithm, compressor)
 
   def init_server(variables):

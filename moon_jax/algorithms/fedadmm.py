@@ -70,5 +70,5 @@ def fedadmm(rho: float = 0.01, eta: float = 1.,
       is_centred=True)._replace(
           init_client=lambda variables: State(
               variables['params'], zeros(variables)),
-          finish=finish, aggregate=aggregate,
+          finish=finish, aggregate=aggregate, made_of=('fedadmm',),
           hparams={'rho': rho, 'eta': eta})

@@ -37,7 +37,7 @@ def feddyn(num_clients: int, alpha: float = 0.01,
   return with_regularizer(
       fedavg(), 'alpha', lambda view: view.client, scale_fn)._replace(
           init_server=zeros, init_client=zeros, broadcast=lambda server: (),
-          finish=finish, hparams={'alpha': alpha},
+          finish=finish, hparams={'alpha': alpha}, made_of=('feddyn',),
           needs={'num_clients': num_clients},
           aggregate=lambda variables, server, message: aggregate(
               num_clients, server, message))

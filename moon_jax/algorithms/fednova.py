@@ -26,8 +26,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from moon_jax.algorithms import base
-from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms import base, order
+from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.errors import UserError
 
@@ -50,15 +50,18 @@ def with_fednova(algorithm: Algorithm) -> Algorithm:
   Examples:
     >>> algorithm = moon_jax.with_fednova(moon_jax.moon(mu=1.0))
   """
+  algorithm = order.around(algorithm, 'with_fednova')
+
   @functools.wraps(algorithm.finish)
   def finish(trained, view, **given):
     client, message = algorithm.finish(trained, view, **given)
     sent, w_global = message.mean, view.variables['params']
-    if jax.tree.structure(sent) != jax.tree.structure(
-        view.variables):  # type: ignore[operator]
+    if jax.tree.structure(message) != jax.tree.structure(
+        Message(view.variables)):  # type: ignore[operator]
       raise UserError(
           'with_fednova needs clients whose Message.mean is a model like the '
-          'global one, got another tree; change the finish of the algorithm')
+          'global one, and that send nothing else; got another message. Choose '
+          'another algorithm, or change its finish')
     rho = view.hparams['momentum']
     # with_proximal may be inside or around with_fednova.
     mu = algorithm.penalties.get('proximal_term', 'proximal_mu')

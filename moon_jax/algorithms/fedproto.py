@@ -78,5 +78,6 @@ def fedproto(lam: float = 1.0, form: str = 'paper', head: str = 'out',
           model_of(trained), view.server.mean_KF,
           view.server.is_known_K & (view.label_counts > 0), head),
       hparams={'lam': lam}, penalties={'distance': 'lam'},
+      made_of=('fedproto',),
       needs={} if is_paper else {
           'local_epochs': local_epochs, 'local_steps': 0})

@@ -12,6 +12,7 @@ https://arxiv.org/abs/1812.06127, equation 2.
 
 import optax
 
+from moon_jax.algorithms import order
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.errors import UserError
@@ -45,8 +46,9 @@ def _with_term(algorithm, mu, name):
   Its loss records the proximal term, |w - w^t|^2 / 2.
   """
   if 'proximal_term' in algorithm.penalties:
-    raise UserError('the algorithm has a proximal term already; give that one '
-                    'the sum of the weights')
+    raise UserError('the algorithm has a proximal term already. Remove one of '
+                    'them, and give the other the sum of the weights')
+  algorithm = order.around(algorithm, 'with_proximal')
 
   def loss(model, trained, batch, view):
     objective, aux = algorithm.loss(model, trained, batch, view)

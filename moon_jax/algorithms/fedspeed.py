@@ -68,7 +68,8 @@ def fedspeed(num_clients: int, lam: float = 10., rho: float = 0.1,
   hparams = {'lam': lam, 'rho': rho, 'alpha': alpha}
   if averaged == 'all':
     return feddyn.feddyn(num_clients, alpha=1.)._replace(
-        loss=fedavg().loss, penalties={}, gradient=gradient, hparams=hparams)
+        loss=fedavg().loss, penalties={}, gradient=gradient, hparams=hparams,
+        made_of=('fedspeed',))
   return fedavg()._replace(
       init_client=feddyn.zeros, gradient=gradient, finish=finish,
-      hparams=hparams)
+      hparams=hparams, made_of=('fedspeed',))

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms import base
+from moon_jax.algorithms import base, order
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.errors import UserError
 
@@ -37,6 +37,8 @@ def with_clipping(algorithm: Algorithm, clip: float, cohort_size: int,
   Its clients must send model parameters and nothing else; otherwise tracing it
   raises a UserError. Noise is drawn independently in each round.
   """
+  algorithm = order.around(algorithm, 'with_clipping')
+
   @functools.wraps(algorithm.finish)
   def finish(variables, view, **given):
     client, message = algorithm.finish(variables, view, **given)
@@ -99,6 +101,7 @@ def with_adaptive_clipping(
           f'{cohort_size} clients per round. Lower it, or raise '
           '--participation or --num_clients')
     of_updates = rest**-.5
+  algorithm = order.around(algorithm, 'with_adaptive_clipping')
   inner = base.with_view(
       algorithm, lambda view: view._replace(server=view.server[0]))
 
@@ -149,6 +152,8 @@ def with_local_noise(algorithm: Algorithm, clip: float,
     clip: S.
     multiplier: z, of the noise of each client.
   """
+  algorithm = order.around(algorithm, 'with_local_noise')
+
   @functools.wraps(algorithm.finish)
   def finish(variables, view, **given):
     client, message = algorithm.finish(variables, view, **given)
@@ -180,6 +185,8 @@ def with_private_gradients(algorithm: Algorithm, clip: float,
     clip: C.
     multiplier: z; 0 has no noise.
   """
+  algorithm = order.around(algorithm, 'with_private_gradients')
+
   def gradient(objective, params, batch, view):
     if set(view.variables) != {'params'}:
       raise UserError(f'--dp_clip={clip} with --dp_unit=example requires a '

@@ -25,7 +25,7 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
-from moon_jax.algorithms import base
+from moon_jax.algorithms import base, order
 from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.attacks import Attack
 from moon_jax.algorithms.base import Algorithm, Message
@@ -428,6 +428,8 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
     >>> algorithm = moon_jax.robust.with_rule(
     ...     moon_jax.fedavg(), moon_jax.robust.krum(byzantine=2))
   """
+  algorithm = order.around(algorithm, 'with_rule')
+
   @functools.wraps(algorithm.finish)
   def finish(trained, view, **given):
     client, message = algorithm.finish(trained, view, **given)

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from moon_jax.algorithms import base
+from moon_jax.algorithms import base, order
 from moon_jax.algorithms.arguments import one_of
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
@@ -102,6 +102,7 @@ def _with_variates(algorithm: Algorithm, num_clients: int, form: str,
   opposite.
   """
   one_of(FORMS, scaffold_form=form)
+  algorithm = order.around(algorithm, 'with_control_variates')
 
   def variates(view):
     return split(view.client).variate, split(view.server).variate

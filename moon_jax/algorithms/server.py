@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms import base
+from moon_jax.algorithms import base, order
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config
 from moon_jax.errors import UserError
@@ -127,6 +127,7 @@ def with_optimizer(algorithm: Algorithm,
     raise UserError(
         'a server optimizer must be a transformation of optax, such as '
         f'optax.adam(0.01); got {optimizer!r}. --server_optimizer takes names')
+  algorithm = order.around(algorithm, 'with_server_optimizer')
 
   def made(hparams):
     if not callable(optimizer):

@@ -11,7 +11,7 @@ from moon_jax.algorithms.fedavg import fedavg
 def solo() -> Algorithm:
   """Returns SOLO, local training without a server."""
   return fedavg()._replace(
-      per_client_init=True,
+      per_client_init=True, made_of=('solo',),
       init_client=lambda variables: variables,
       start=lambda view: view.client,
       finish=lambda variables, view: (variables, Message(())),

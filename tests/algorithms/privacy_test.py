@@ -13,6 +13,7 @@ import federation
 from federation import fedavg, Federation, fednova, scaffold
 from moon_jax.algorithms import accounting, base, privacy, registry
 from moon_jax.algorithms.base import Batch, LossAux, Message
+from moon_jax.algorithms.mimelite import mimelite
 from moon_jax.config import Config
 from moon_jax.data.sources import load_dataset
 from moon_jax.errors import UserError
@@ -120,11 +121,15 @@ def test_noise_has_its_deviation_and_is_drawn_again_each_round(
   assert abs(np.corrcoef(draws[0], other[0])[0, 1]) < .05
 
 
-@pytest.mark.parametrize('algorithm, has_state', [
-    (scaffold(8), False), (fednova(), False), (fedavg(), True)])
-def test_what_sends_more_than_parameters_is_refused(algorithm, has_state):
+@pytest.mark.parametrize('algorithm, has_state, message', [
+    (scaffold(8), False, 'exclude each other, since control variates are sent'),
+    (fednova(), False, 'exclude each other, since FedNova sends'),
+    (mimelite(), False, '--dp_clip=1.*sends something else'),
+    (fedavg(), True, '--dp_clip=1.*sends something else')])
+def test_what_sends_more_than_parameters_is_refused(
+    algorithm, has_state, message):
   model = federation.linear_model(has_state)
-  with pytest.raises(UserError, match='--dp_clip=1.*sends something else'):
+  with pytest.raises(UserError, match=message):
     Federation(
         privacy.with_clipping(algorithm, 1., 4), model=model).round(COHORT)
 

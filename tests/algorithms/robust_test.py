@@ -527,7 +527,7 @@ def test_runs_with_other_attackers_share_a_program():
 def test_methods_that_send_more_are_refused():
   with pytest.raises(UserError, match='robust rules.*nothing else.*total'):
     fed.Federation(robust.with_rule(
-        fed.scaffold(len(fed.SIZES)), robust.median())).round()
+        mj.feddyn(len(fed.SIZES)), robust.median())).round()
 
 
 @pytest.mark.parametrize('rule', [
