@@ -15,6 +15,7 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
+from moon_jax.errors import UserError
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
 from moon_jax.optimizers import HYPERPARAMETERS, Hyperparameters
@@ -348,13 +349,34 @@ def aggregate(algorithm: Algorithm, variables: Variables, server: PyTree,
     variables: the global model.
     server: the server state.
     message: the reduced message.
-    hparams: scalars of the run; None for `Algorithm.hparams`.
-    key: random key of the run and round; None for a constant one.
+    hparams: scalars of the run.
+    key: random key of the run and round.
+
+  Raises:
+    UserError: if it needs one of them and got None.
   """
-  return call(
-      algorithm.aggregate, variables, server, message,
-      hparams=algorithm.hparams if hparams is None else hparams,
-      key=jax.random.key(0) if key is None else key)
+  offered = {'hparams': hparams, 'key': key}
+  for name, parameter in inspect.signature(
+      algorithm.aggregate).parameters.items():
+    if name in offered and parameter.default is parameter.empty:
+      given(offered[name], name)
+  return call(algorithm.aggregate, variables, server, message, **offered)
+
+
+def given(value: Any, name: str) -> Any:
+  """Returns the `hparams` or the `key` that `aggregate` was called with.
+
+  Raises:
+    UserError: if it is None. A constant would be the same noise in each round,
+      or the hyperparameters of another run.
+  """
+  if value is None:
+    raise UserError(
+        f'aggregate needs the {name} of the round; got None from a function '
+        'that wraps the algorithm. Give its aggregate the parameters hparams '
+        'and key, and let it call moon_jax.algorithms.base.aggregate(algorithm,'
+        ' variables, server, message, hparams, key)')
+  return value
 
 
 def first_message(algorithm: Algorithm, model: Model, view: View,

@@ -255,8 +255,8 @@ def with_compressed_download(algorithm: Algorithm,
         variables['params']) if compressor.has_feedback else ())
 
   def aggregate(variables, server, message, hparams=None, key=None):
-    hparams = algorithm.hparams if hparams is None else hparams
-    key = jax.random.key(0) if key is None else key
+    base.given(hparams, 'hparams')
+    base.given(key, 'key')
     following, inner, *metrics = base.aggregate(
         algorithm, variables, server.inner, message, hparams, key)
     params, error = _received(

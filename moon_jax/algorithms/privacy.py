@@ -60,9 +60,9 @@ def with_clipping(algorithm: Algorithm, clip: float, cohort_size: int,
 
 
 def _noise_like(tree, key):
-  """Returns standard Gaussian noise for the `key` of `aggregate`, or of 0."""
-  key = jax.random.key(0) if key is None else key
-  return optax.tree.random_like(jax.random.fold_in(key, _NOISE), tree)
+  """Returns standard Gaussian noise for the `key` of `aggregate`."""
+  return optax.tree.random_like(
+      jax.random.fold_in(base.given(key, 'key'), _NOISE), tree)
 
 
 def with_adaptive_clipping(
@@ -117,8 +117,8 @@ def with_adaptive_clipping(
   def aggregate(variables, server, message, hparams=None, key=None):
     state, norm = server
     total, bits = message.total
-    keys = jax.random.split(jax.random.fold_in(
-        jax.random.key(0) if key is None else key, _NOISE))
+    keys = jax.random.split(
+        jax.random.fold_in(base.given(key, 'key'), _NOISE))
     noise = optax.tree.random_like(keys[0], total)
     mean = jax.tree.map(
         lambda w, x, n: w + (x + of_updates * norm * n) / cohort_size,

@@ -451,11 +451,12 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
     if attack is not None:
       u_JD = attack.apply(
           u_JD, is_received_J, client_J,
-          algorithm.hparams if hparams is None else hparams,
-          jax.random.key(0) if key is None else key)
+          base.given(hparams, 'hparams'), base.given(key, 'key'))
+    if 'key' in base.names_of(rule.apply):
+      base.given(key, 'key')
     update_D, state, *others = base.call(
         rule.apply, u_JD, weight_J, is_received_J, state, client_J=client_J,
-        key=jax.random.key(0) if key is None else key)
+        key=key)
     message = Message(moved(variables, update_D))
     following, inner, *metrics = base.aggregate(
         algorithm, variables, inner, message, hparams, key)

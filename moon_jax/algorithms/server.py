@@ -132,11 +132,11 @@ def with_optimizer(algorithm: Algorithm,
   def made(hparams):
     if not callable(optimizer):
       return optimizer
-    return optimizer(algorithm.hparams if hparams is None else hparams)
+    return optimizer(base.given(hparams, 'hparams'))
 
   def init_server(variables):
     return (algorithm.init_server(variables),
-            made(None).init(variables['params']))
+            made(algorithm.hparams).init(variables['params']))
 
   def aggregate(variables, server, message, hparams=None, key=None):
     inner, opt_state = server

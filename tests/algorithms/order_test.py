@@ -188,3 +188,31 @@ def test_methods_refuse_what_cannot_be_around_them(method, refused):
   for name in refused.split():
     with pytest.raises(UserError, match=r'emove|hoose'):
       traced(WRAPPERS[name](method))
+
+
+def test_a_function_that_passes_no_key_is_refused():
+  """Noise of a constant key would be the same in each round."""
+  def forgetful(algorithm):
+    return algorithm._replace(
+        aggregate=lambda variables, server, message: base.aggregate(
+            algorithm, variables, server, message))
+
+  plain = fed.fedavg()
+  random = [
+      privacy.with_clipping(plain, .5, 2, .1),
+      privacy.with_adaptive_clipping(plain, .5, 2, .1),
+      mj.robust.with_rule(plain, mj.robust.dnc()),
+      mj.robust.with_rule(plain, mj.robust.mean(), mj.attacks.of_clients(
+          mj.attacks.gaussian(), 1, 2)), WRAPPERS['secure_sum'](plain),
+      WRAPPERS['download'](plain),
+      plain._replace(aggregate=lambda variables, server, message, key: (
+          message.mean, server))]
+  for algorithm in random:
+    with pytest.raises(UserError, match=r'aggregate needs the (key|hparams)'):
+      traced(forgetful(algorithm))
+  of_hparams = mj.with_server_optimizer(
+      plain._replace(hparams={'server_learning_rate': .5}),
+      lambda hparams: optax.sgd(hparams['server_learning_rate']))
+  with pytest.raises(UserError, match='aggregate needs the hparams'):
+    traced(forgetful(of_hparams))
+  traced(forgetful(privacy.with_clipping(plain, .5, 2)))

@@ -89,7 +89,7 @@ def draws_of_noise(config, cohort_size=None):
   for t in range(3):
     message = Message((), jax.tree.map(jnp.zeros_like, variables))
     moved, state = base.aggregate(
-        algorithm, variables, state, message,
+        algorithm, variables, state, message, algorithm.hparams,
         key=jax.random.fold_in(jax.random.key(config.seed), t))
     draws += [np.ravel(x) for x in jax.tree.leaves(moved)]
   return draws
