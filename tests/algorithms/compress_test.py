@@ -10,7 +10,7 @@ import tiny_federation
 
 import federation as fed
 import moon_jax as mj
-from moon_jax.algorithms import compress, registry
+from moon_jax.algorithms import base, compress, registry
 from moon_jax.config import Config
 from moon_jax.config.flags import COMPRESSORS
 from moon_jax.errors import UserError
@@ -116,6 +116,25 @@ def test_random_k_keeps_k_numbers():
                     for seed in range(50)])
   assert ((found != 0).sum(1) == 4).all()
   assert ((found == 0) | (found == u)).all() and (found != 0).any(0).all()
+
+
+def test_random_k_draws_by_client_and_round():
+  """By the key of the view, and for downloads by that of the round."""
+  random_k = compress.random_k(.3, has_feedback=False)
+  variables = {'params': {'w': jnp.zeros(20)}}
+  trained, keys = {'params': {'w': jnp.ones(20)}}, map(jax.random.key, range(4))
+  up = compress.with_compression(mj.fedavg(), random_k)
+  down = compress.with_compressed_download(mj.fedavg(), random_k)
+  view, kept = base.first_view(up, variables)._replace(hparams={
+      'compress_fraction': jnp.float32(.3)}), []
+  for key in keys:
+    _, sent = up.finish(trained, view._replace(key=key))
+    received, _ = down.aggregate(
+        variables, down.init_server(variables), base.Message(trained),
+        view.hparams, key)
+    kept += [tuple(np.flatnonzero(model['params']['w']).tolist())
+             for model in (sent.mean, received)]
+  assert len(set(kept[::2])) == len(set(kept[1::2])) == 4
 
 
 def test_bits():

@@ -13,7 +13,14 @@ import scipy.stats
 
 import federation as fed
 import moon_jax as mj
-from moon_jax.algorithms import attacks, base, registry, robust, updates
+from moon_jax.algorithms import (
+  attacks,
+  backdoor,
+  base,
+  registry,
+  robust,
+  updates,
+)
 from moon_jax.algorithms.base import Each
 from moon_jax.config import Config
 from moon_jax.config.flags import ROBUST, UPDATE_ATTACKS
@@ -473,6 +480,20 @@ def test_a_backdoor_stamps_images_of_hostile_clients():
       build.federation(dataclasses.replace(config, **other), data)
   with pytest.raises(UserError, match='needs images in memory;.*breast_can'):
     build.federation(config, mj.load_dataset('breast_cancer'))
+
+
+def test_a_backdoor_draws_images_by_seed_and_client():
+  data = mj.Dataset(
+      'images', np.zeros((60, 4, 4, 1), np.uint8),
+      np.tile(np.int32([0, 1, 2]), 20), np.zeros((3, 4, 4, 1), np.uint8),
+      np.int32([0, 1, 2]), (*'abc',))
+  clients, draws = np.split(np.arange(60), 3), []
+  for seed in range(2):
+    poisoned = backdoor.Backdoor(size=2).poisoned(
+        data, clients, [0, 1, 2], seed).train_inputs
+    draws += [tuple(np.flatnonzero(poisoned[at].any((1, 2, 3))).tolist())
+              for at in clients]
+  assert len(set(draws)) == 6
 
 
 # Together with the engine.
