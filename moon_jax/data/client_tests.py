@@ -41,8 +41,8 @@ class ClientTests(NamedTuple):
     return np.array([len(indices) for indices in self.indices], np.int64)
 
 
-def hold_out(clients: Sequence[np.ndarray], fraction: float,
-             seed: int) -> tuple[Clients, ClientTests]:
+def hold_out(clients: Sequence[np.ndarray] | Mapping[str, np.ndarray],
+             fraction: float, seed: int) -> tuple[Clients, ClientTests]:
   """Splits the examples of each client at random into two parts.
 
   A client with n examples holds out n * fraction of them, rounded to the
@@ -70,9 +70,11 @@ def hold_out(clients: Sequence[np.ndarray], fraction: float,
   if not 0 <= fraction < 1:
     raise UserError('fraction must be 0 or more and below 1; got '
                     f'{fraction}. 0.2 is usual')
-  names = clients_lib.names(clients)
+  names: tuple[str, ...] | None
   if isinstance(clients, Mapping):
     names, clients = tuple(clients), list(clients.values())
+  else:
+    names = clients_lib.names(clients)
   kept, held_out = [], []
   for client, indices in enumerate(map(np.asarray, clients)):
     size = len(indices)

@@ -307,25 +307,25 @@ def remedy(federation: Federation, index: int,
 
   It is that of a client, or of the server, in the round `index`, from 0.
   """
-  config = federation.config
-  is_given = federation.is_given('algorithm')
+  config = None if federation.is_given('algorithm') else federation.config
   noise = (f' or --dp_noise_multiplier={config.dp_noise_multiplier}'
-           if not is_given and config.dp_noise_multiplier else '')
+           if config and config.dp_noise_multiplier else '')
   user = (', or check your algorithm'
-          if is_given or config.has_user_algorithm() else '')
+          if config is None or config.has_user_algorithm() else '')
   skip = (', or leave diverged clients out with --on_nan=skip_client'
           if is_client and federation.on_nan == 'stop' else '')
-  method = '' if is_given else f'--algorithm={config.algorithm} '
+  method = f'--algorithm={config.algorithm} ' if config else ''
   attack = ''
-  if not is_given and config.attack != 'none':
+  if config and config.attack != 'none':
     rule = (f'give --aggregation, such as {ROBUST[0]}'
             if config.aggregation == 'average' else
             f'choose another --aggregation than {config.aggregation}')
     method += f'--attack={config.attack} --attackers={config.attackers:g} '
     attack = (f'Hostile clients may be the reason: {rule} (docs/robust.md). '
               'If the run diverges without --attack, too, ')
-  rate = (federation.hparams(index)['learning_rate']
-          if federation.is_given('learning_rate') else config.learning_rate)
+  rate = (federation.config.learning_rate
+          if federation.config and not federation.is_given('learning_rate')
+          else federation.hparams(index)['learning_rate'])
   scale = '; '.join(federation_checks.unscaled(federation.data))
   advice = f'{scale}, or lower' if scale else 'lower' if attack else 'Lower'
   return (f'({method}--learning_rate={rate:g}). {attack}{advice} '
