@@ -34,7 +34,7 @@ def parts(data_dir: str, device: str, is_tiny: bool) -> dict[str, Task]:
   paper = dict(partition_seed=0, checkpoint_every=0, data_dir=data_dir,
                num_rounds=sides.WARM_UP + repeats)
   if is_tiny:
-    paper |= dict(model='mlp', projection_dim=8, batch_size=8, data_dir='')
+    paper |= dict(model='mlp(projection_dim=8)', batch_size=8, data_dir='')
   found = {}
 
   def add(kind, name, more=(), *, cohort_size=10, limit=120, **config):
@@ -53,7 +53,7 @@ def parts(data_dir: str, device: str, is_tiny: bool) -> dict[str, Task]:
     add('tests', name, {'words': words}, limit=300)
   for choice in ('precision=highest', 'precision=tf32x3', 'precision=tf32',
                  'precision=bfloat16', 'dtype=bfloat16')[-is_tiny:]:
-    add('precision', choice, {'choice': f'--{choice}'})
+    add('precision', choice, {'choice': f'--model.{choice}'})
   moon = dict(algorithm='moon', lanes=lanes, num_clients=10, local_epochs=1)
   for algorithm in ('moon', 'fedavg'):
     add('pytorch', algorithm, limit=300, **moon | {'algorithm': algorithm})
@@ -64,7 +64,8 @@ def parts(data_dir: str, device: str, is_tiny: bool) -> dict[str, Task]:
   if not is_tiny:
     for field, value in (('precision', 'tf32'), ('precision', 'tf32x3'),
                          ('dtype', 'bfloat16')):
-      add('speed', f'moon, 10 lanes, {field}={value}', **moon, **{field: value})
+      add('speed', f'moon, 10 lanes, {field}={value}', **moon,
+          model=f'simple_cnn({field}={value})')
   add('sweep', '12 runs of moon', **moon)
   for model in ('resnet18', 'resnet50')[:1 if is_tiny else 2]:
     for fields in ({'dtype': 'bfloat16'}, {'precision': 'tf32'},
@@ -73,8 +74,9 @@ def parts(data_dir: str, device: str, is_tiny: bool) -> dict[str, Task]:
       text = ', '.join(f'{key}={value}' for key, value in fields.items())
       add('memory', f'{model}, {lanes} lanes, {text}',
           {'client_size': 16 if is_tiny else 512}, cohort_size=lanes,
-          limit=280, **moon | {'mu': 1., 'num_clients': lanes, 'model': model,
-                               'data_dir': '', **fields})
+          limit=280, **moon | {
+              'algorithm': 'moon(mu=1)', 'num_clients': lanes, 'data_dir': '',
+              'model': f'{model}({text})'})
   for count, cohort, each, batch_size in ((20, 4, 10, 50),) if is_tiny else (
       (10_000, 100, 50, 50), (1000, 1000, None, 50), (10_000, 10_000, None, 5)):
     add('clients', f'{count:,}, {cohort:,} per round', {'client_size': each},
@@ -139,7 +141,9 @@ def _sweep(task):
 
   config, data, clients = sides.inputs(task)
   federations = [build.federation(
-      dataclasses.replace(config, seed=seed, mu=mu), data, clients)
+      dataclasses.replace(
+          config, seed=seed, algorithm=config.algorithm.replace(mu=mu)),
+      data, clients)
                  for seed, mu in itertools.product(range(4), (.1, 1., 5.))]
   together, alone = Simulations(federations), Simulation(federations[0])
   everyone, seconds, seconds_alone = range(len(federations)), [], []

@@ -3,7 +3,8 @@
 python -m benchmarks.kernel_counts --out=DIR [CASE ...]
 
 A case is MODEL:LANES:GPUS, optionally followed by :FLAG=VALUE, such as
-resnet18:10:1:precision=tf32. Needs the compiler that jax[cuda12] installs.
+resnet18:10:1:model.precision=tf32. Needs the compiler that jax[cuda12]
+installs.
 Compiles the round of the paper's setting (10 clients, batches of 64, 10 local
 epochs, k = 1) for an H200. The compiled program depends only on the shapes of
 the data, so the images are noise and no data set is read.
@@ -23,12 +24,13 @@ from typing import NamedTuple
 import jax
 
 from benchmarks import common, sides
-from moon_jax.config import Config
+from moon_jax.cli import command_line
 
 CASES = (
     'simple_cnn:10:1', 'simple_cnn:8:8', 'resnet18:10:1', 'resnet18:8:8',
-    'resnet18:10:1:convolution=native', 'resnet18:10:1:precision=tf32x3',
-    'resnet50:10:1', 'resnet50:10:1:dtype=bfloat16', 'resnet50:8:8')
+    'resnet18:10:1:model.convolution=native',
+    'resnet18:10:1:model.precision=tf32x3', 'resnet50:10:1',
+    'resnet50:10:1:model.dtype=bfloat16', 'resnet50:8:8')
 
 _COLLECTIVES = ('all-reduce', 'all-gather', 'all-to-all', 'reduce-scatter',
                 'collective-permute', 'collective-broadcast',
@@ -140,10 +142,10 @@ def measure(case: str, num_examples: int) -> dict:
 
   model, num_lanes, num_gpus, *changes = case.split(':')
   is_cnn = model == 'simple_cnn'
-  config = Config(
-      dataset='cifar10' if is_cnn else 'cifar100', algorithm='moon',
-      model=model, partition='iid', local_epochs=10, batch_size=64,
-      **dict(change.split('=') for change in changes))
+  config = command_line.config_of([
+      f'--dataset={"cifar10" if is_cnn else "cifar100"}', '--algorithm=moon',
+      f'--model={model}', '--partition=iid', '--local_epochs=10',
+      '--batch_size=64', *(f'--{change}' for change in changes)])
   federation = build.federation(config, sides.noise(
       num_examples, num_classes=10 if is_cnn else 100, augmentation=(
           'reflect_crop_flip' if is_cnn else 'zero_crop_flip_rotate')))

@@ -30,10 +30,11 @@ from orbax.checkpoint import v1 as ocp
 from benchmarks import common
 
 _DIGITS = ('--dataset=digits --model=mlp --num_clients=8 --participation=.5 '
-           '--batch_size=16 --learning_rate=.02 --beta=5 --checkpoint_every=1')
+           '--batch_size=16 --learning_rate=.02 --partition.beta=5 '
+           '--checkpoint_every=1')
 _RUN = f'{_DIGITS} --local_epochs=2'
-_SWEEP = (f'{_DIGITS} --local_epochs=1 --algorithm=moon --num_negatives=2 '
-          '--grid mu=1,5')
+_SWEEP = (f'{_DIGITS} --local_epochs=1 --algorithm=moon '
+          '--algorithm.num_negatives=2 --grid algorithm.mu=1,5')
 _FILES = 'partition.npz', 'model.safetensors', 'cohorts.txt'
 _ROUNDS = re.compile(r'(\d+)/\d+ rounds of (\d+) runs')
 
@@ -49,8 +50,9 @@ class Case(NamedTuple):
 
 _OF_SWEEPS = 'anywhere', 'compiling', 'checkpoint', 'round'
 CASES = {
-    'moon': Case('train', f'{_RUN} --algorithm=moon --num_negatives=2 --mu=1'),
-    'scaffold': Case('train', f'{_RUN} --algorithm=scaffold --momentum=0'),
+    'moon': Case('train', f'{_RUN} --algorithm=moon(mu=1,num_negatives=2)'),
+    'scaffold': Case(
+        'train', f'{_RUN} --algorithm=scaffold --optimizer.momentum=0'),
     'one': Case('sweep', _SWEEP, 1, _OF_SWEEPS),
     'two': Case('sweep', f'{_SWEEP} --max_runs=2', 2, _OF_SWEEPS),
     'three': Case('sweep', f'{_SWEEP} --max_runs=1', 3, _OF_SWEEPS)}

@@ -25,9 +25,10 @@ _PER_ROUND = 100  # clients
 # What is changed in the configuration of a case.
 _CASES: dict[str, dict[str, Any]] = {
     'fedavg': {'algorithm': 'fedavg'}, 'moon': {}, 'fedbuff': {
-        'algorithm': 'fedavg', 'asynchronous': 'fedbuff', 'participation': 1.,
-        'concurrency': 2 * _PER_ROUND, 'buffer_size': _PER_ROUND,
-        'clock': 'lognormal', 'clock_args': 'availability=0.3'},
+        'algorithm': 'fedavg', 'participation': 1.,
+        'rounds': f'fedbuff(concurrency={2 * _PER_ROUND}, '
+                  f'buffer_size={_PER_ROUND})',
+        'clock': 'lognormal(availability=0.3)'},
     'moon_cnn': {}}
 _NUM_IMAGES = 10_000
 

@@ -30,8 +30,8 @@ _MOON = Config(dataset='cifar10', algorithm='moon', local_epochs=1,
 _FEDAVG = dataclasses.replace(_MOON, algorithm='fedavg', num_clients=100)
 _QUARTER = dataclasses.replace(  # equal work, whoever trains
     _FEDAVG, participation=.25, partition='iid', num_rounds=12)
-_STEPS = {'clock': 'lognormal', 'asynchronous': 'fedbuff', 'concurrency': 50,
-          'buffer_size': 25, 'participation': 1.}
+_STEPS = {'clock': 'lognormal', 'participation': 1.,
+          'rounds': 'fedbuff(concurrency=50, buffer_size=25)'}
 # Part -> a configuration, and what is changed in each kind of run.
 _PARTS = {
     'recorder': (_MOON, {'nothing': {}, 'checkpoints': {'checkpoint_every': 1},

@@ -1,4 +1,4 @@
-"""Measures the errors of --precision and --dtype against float64.
+"""Measures the errors of --model.precision and --model.dtype against float64.
 
 python -m benchmarks.precision --out=experiments/results/precision
 
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import common, golden
-from moon_jax import losses, models
+from moon_jax import losses, models, optimizers
 from moon_jax.algorithms.moon import Memory, moon
 from moon_jax.data import augment
 from moon_jax.distributed import devices
@@ -33,8 +33,9 @@ from moon_jax.engine import state as state_lib
 from moon_jax.engine.local import Program, TrainData
 from moon_jax.models.arithmetic import PRECISIONS
 
-CHOICES = {f'--precision={name}': dict(precision=name) for name in PRECISIONS}
-CHOICES['--dtype=bfloat16'] = dict(dtype='bfloat16')
+CHOICES = {f'--model.precision={name}': dict(precision=name)
+           for name in PRECISIONS}
+CHOICES['--model.dtype=bfloat16'] = dict(dtype='bfloat16')
 
 _HPARAMS = dict(mu=5., temperature=.5, learning_rate=.01, momentum=.9,
                 weight_decay=1e-5)
@@ -68,8 +69,9 @@ def round_errors(figures: dict[str, np.ndarray], lanes: int = 3,
           np.ones((1, 3), np.int32)))
   hparams = {name: np.full(1, value, np.float32)
              for name, value in _HPARAMS.items()}
-  program = Program(model, moon(1), 'sgd', augment.keep, functools.partial(
-      augment.normalize, mean=golden.MEAN, std=golden.STD))
+  program = Program(
+      model, moon(1), optimizers.sgd(), augment.keep, functools.partial(
+          augment.normalize, mean=golden.MEAN, std=golden.STD))
   state, _ = round_lib.Round(program, mesh)(
       state_lib.placed(state, mesh), *devices.put(
           (hparams,), mesh), table, devices.put(TrainData(

@@ -24,9 +24,9 @@ from benchmarks import common
 
 _MU, _SEEDS = ('0.1', '1', '5', '10'), ('0', '1', '2')
 _SIDES = {
-    'sweep': [['moon_jax.sweep', '--grid', f'mu={",".join(_MU)}',
+    'sweep': [['moon_jax.sweep', '--grid', f'algorithm.mu={",".join(_MU)}',
                '--grid', f'seed={",".join(_SEEDS)}']],
-    'one_by_one': [['moon_jax.train', f'--mu={mu}', f'--seed={seed}']
+    'one_by_one': [['moon_jax.train', f'--algorithm.mu={mu}', f'--seed={seed}']
                    for mu, seed in itertools.product(_MU, _SEEDS)]}
 
 

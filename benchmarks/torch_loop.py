@@ -154,7 +154,8 @@ class Loop:
     self._labels_N = torch.as_tensor(
         dataset.train_labels, dtype=torch.long, device=device)
     self._net = network(
-        config.model, dataset.num_classes, dataset.train_inputs.shape[-1]).to(
+        config.model.name, dataset.num_classes,
+        dataset.train_inputs.shape[-1]).to(
             device, memory_format=torch.channels_last)
     self._frozen = [copy.deepcopy(self._net).eval().requires_grad_(False)
                     for _ in range(2)]
@@ -199,10 +200,13 @@ class Loop:
     """Trains one client; returns the losses of its steps, on the device."""
     config, net = self._config, self._net
     net.load_state_dict(self.model)
-    frozen = self._load_frozen(client) if config.algorithm == 'moon' else []
+    moon = config.args('algorithm')
+    is_moon = config.algorithm.name == 'moon'
+    frozen = self._load_frozen(client) if is_moon else []
+    sgd = config.args('optimizer')
     optimizer = torch.optim.SGD(
-        net.parameters(), config.learning_rate, config.momentum,
-        weight_decay=config.weight_decay, fused=True)
+        net.parameters(), config.learning_rate, sgd['momentum'],
+        weight_decay=sgd['weight_decay'], fused=True)
     losses = []
     for batch in batches:
       images = self._images(batch)
@@ -211,12 +215,13 @@ class Loop:
       if frozen:
         with torch.no_grad():
           others = [other(images)[0] for other in frozen]
-        loss = loss + config.mu * contrastive(z, others, config.temperature)
+        loss = loss + moon['mu'] * contrastive(
+            z, others, moon['temperature'])
       optimizer.zero_grad()
       loss.backward()
       optimizer.step()
       losses.append(loss.detach())
-    if config.algorithm == 'moon':
+    if is_moon:
       self.previous[client] = _copied(net)
     return losses
 

@@ -11,24 +11,22 @@ https://arxiv.org/abs/2111.04263, algorithm 1.
     w^t -> view.variables, g_i -> view.client, h -> server, N -> num_clients
 """
 
+from typing import Annotated
+
+from annotated_types import Gt
 import jax
 import jax.numpy as jnp
+import moon_jax as mj
 import optax
 
-from moon_jax.algorithms import fedavg
-from moon_jax.algorithms.base import Algorithm
-from moon_jax.algorithms.base import Message
-from moon_jax.errors import UserError
 
-
-def feddyn(num_clients: int, alpha: float = 0.01) -> Algorithm:
+def feddyn(num_clients: mj.FromRun[int],
+           alpha: Annotated[float, Gt(0)] = 0.01) -> mj.Algorithm:
   """FedDyn; the paper's mean is uniform: give --weighting=uniform with it."""
-  if not alpha > 0:
-    raise UserError(f'--algorithm_args: alpha must be above 0; got {alpha}')
   zeros = lambda variables: jax.tree.map(jnp.zeros_like, variables['params'])
 
   def loss(model, variables, batch, view):
-    ce, aux = fedavg.loss(model, variables, batch, view)
+    ce, aux = mj.fedavg().loss(model, variables, batch, view)
     params, g_i = variables['params'], view.client
     moved = optax.tree.sub(params, view.variables['params'])
     dynamic = (alpha / 2 * optax.tree.norm(moved, squared=True)
@@ -38,7 +36,7 @@ def feddyn(num_clients: int, alpha: float = 0.01) -> Algorithm:
   def finish(variables, view):
     moved = optax.tree.sub(variables['params'], view.variables['params'])
     g_i = jax.tree.map(lambda g, d: g - alpha * d, view.client, moved)
-    return g_i, Message(mean=variables, total=moved)
+    return g_i, mj.Message(mean=variables, total=moved)
 
   def aggregate(variables, h, message):
     h = jax.tree.map(
@@ -47,6 +45,6 @@ def feddyn(num_clients: int, alpha: float = 0.01) -> Algorithm:
         lambda w, h: w - h / alpha, message.mean['params'], h)
     return {**message.mean, 'params': params}, h
 
-  return fedavg.fedavg()._replace(
+  return mj.fedavg()._replace(
       init_server=zeros, init_client=zeros,
       loss=loss, finish=finish, aggregate=aggregate)

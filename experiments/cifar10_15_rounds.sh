@@ -21,15 +21,16 @@ train() {  # NAME FLAGS...
 }
 
 train fedavg --algorithm=fedavg
-train moon --algorithm=moon --mu=5
+train moon --algorithm='moon(mu=5)'
 train solo --algorithm=solo
 train centralized --algorithm=centralized
 # SCAFFOLD is defined for SGD without momentum; a tenfold learning rate gives
 # steps of about the same size as momentum 0.9.
-train scaffold --algorithm=scaffold --momentum=0 --learning_rate=0.1
+train scaffold --algorithm=scaffold --optimizer='sgd(momentum=0)' \
+  --learning_rate=0.1
 train fednova --algorithm=fednova
-train fedprox --algorithm=fedprox --mu=0.01
-train l2 --algorithm=moon --contrastive=l2 --mu=0.1
-train fedavgm --algorithm=fedavg --server_momentum=0.7
-train moon-fedavgm --algorithm=moon --mu=5 --server_momentum=0.7
+train fedprox --algorithm='fedprox(mu=0.01)'
+train l2 --algorithm='moon_l2(mu=0.1)'
+train fedavgm --algorithm=fedavg --server='sgd(momentum=0.7)'
+train moon-fedavgm --algorithm='moon(mu=5)' --server='sgd(momentum=0.7)'
 python -m moon_jax.compare "$out"

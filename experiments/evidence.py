@@ -43,7 +43,7 @@ from experiments.full.report import markdown, sentence
 from moon_jax import compare as compare_lib
 from moon_jax import train
 from moon_jax.algorithms import registry
-from moon_jax.config import flags
+from moon_jax.config import kinds
 from moon_jax.report import groups as groups_lib
 from moon_jax.results import figures, page, paired, read, stats
 
@@ -87,14 +87,19 @@ def runs_table(directory: pathlib.Path, has_speed: bool) -> str:
   arms = groups_lib.of_runs([run for run in groups_lib.ended(directory)
                              if run.state.kind == 'finished'])
   percent = lambda arm: [*arm.values(num_rounds=_LAST).values()]
+  mus = [*filter(None, map(_mu, arms))]
   rows = []
   for arm in sorted(arms, key=lambda arm: -statistics.fmean(percent(arm))):
     stds = arm.values('test_accuracy_std', _LAST).values()
     labels = [f'{name} {value}' for name, value in arm.settings.items()
-              if name not in ('algorithm', 'content of dataset') and value
-              not in (groups_lib.NO_VALUE, groups_lib.usual(name, arms))]
+              if name not in ('algorithm', 'content of dataset', *_unread(arm))
+              and value not in (
+                  groups_lib.NO_VALUE, groups_lib.usual(name, arms))]
+    if (mu := _mu(arm)) and 2 * mus.count(mu) <= len(mus):
+      labels.insert(0, f'mu {mu}')
     row = {
-        'method': ', '.join([registry.title(arm.config.algorithm), *labels]),
+        'method': ', '.join([
+            registry.title(arm.config.algorithm.name), *labels]),
         f'test accuracy, mean of the last {_LAST} rounds':
             stats.mean_and_std(percent(arm), 3, .01) + (
                 f' (over clients ± {statistics.fmean(stds) / 100:.3f})'
@@ -107,6 +112,17 @@ def runs_table(directory: pathlib.Path, has_speed: bool) -> str:
       row['examples/s'] = f'{speed:,.0f}'
     rows.append(row)
   return page.table('', rows)
+
+
+def _mu(arm):
+  mu = arm.config.args('algorithm').get('mu')
+  return '' if mu is None else f'{mu:g}'
+
+
+def _unread(arm):
+  """Returns settings that say nothing about the clients of one place."""
+  return ('num_clients', 'partition', 'participation') * (
+      arm.config.algorithm.name == 'centralized')
 
 
 def _kept(name):
@@ -505,7 +521,7 @@ def breast_cancer() -> str:
   texts = []
   for name in ('moon', 'fedavg'):
     found = _of_last_rounds(run for run in _runs_of('breast_cancer')
-                            if run.config.algorithm == name)
+                            if run.config.algorithm.name == name)
     texts.append(f'{stats.mean_and_std(found, 1)} ({name})')
   return (f'Test accuracy in percent, mean of the last five rounds over '
           f'three seeds on one split:\n{", ".join(texts)}.')
@@ -536,12 +552,12 @@ def negatives() -> str:
   return markdown(rows)
 
 def robust() -> str:
-  found = {(run.config.aggregation, run.config.attack): run.summary
+  found = {(run.config.aggregation.name, run.config.attack.name): run.summary
            for run in _runs_of('robust')}
   order = lambda names, known: sorted(set(names), key=known.index)
-  rules = order((rule for rule, _ in found), ['average', *flags.ROBUST])
+  rules = order((rule for rule, _ in found), ['average', *kinds.ROBUST])
   attacks = order((attack for _, attack in found),
-                  ['none', *flags.DATA_ATTACKS, *flags.UPDATE_ATTACKS])
+                  ['none', *kinds.DATA_ATTACKS, *kinds.UPDATE_ATTACKS])
   percent = lambda rule, attack, name: (
       f'{100 * found[rule, attack][name]:.1f}')
   return markdown([
@@ -551,10 +567,11 @@ def robust() -> str:
 
 
 def _compressor(config):
-  words = [config.compress]
-  if 'compress_fraction' not in registry.unused(config):
-    words.append(f'{config.compress_fraction:g}')
-  return ' '.join([*words, config.compress_args]).strip()
+  """Returns the call of the compressor with its fraction, if it has one."""
+  call = config.compress
+  if fraction := config.args('compress').get('fraction'):
+    call = call.replace(fraction=fraction)
+  return str(call)
 
 
 def _uploaded(run):
@@ -582,7 +599,8 @@ def draw_compression() -> None:
     for run in sorted(_runs_of('compression'), key=_uploaded):
       round_N, accuracy_N = np.array(run.series('test_accuracy')).T
       ax.plot(round_N * _uploaded(run), 100 * accuracy_N, linewidth=1.6,
-              label=_compressor(run.config))
+              label=re.sub(r'\((fraction=)?', ' ',
+                           _compressor(run.config)).rstrip(')'))
     ax.set(xscale='log', xlabel='MB uploaded per client',
            ylabel='test accuracy (%)')
     ax.legend(loc='center left', bbox_to_anchor=(1.02, .5), frameon=False)
@@ -618,7 +636,7 @@ def time() -> str:
     config, published = arms[name][0].config, _FEDSCALE.get(name)
     steps = config.num_rounds
     rows.append([
-        name, steps, steps * (config.buffer_size or config.cohort_size()),
+        name, steps, steps * config.cohort_size(),
         *timed(end, name), stats.mean_and_std(_of_last_rounds(arms[name]), 1),
         *timed(_seconds_to_target, name),
         *((published[0], f'{published[1]:,}',
@@ -630,8 +648,8 @@ def time() -> str:
 
 def _server(config):
   return {'fedbuff': 'FedBuff', 'fedasync': 'FedAsync'}.get(
-      config.asynchronous, 'rounds, over-selection 1.4'
-      if config.over_selection > 1 else 'rounds')
+      config.rounds.name, 'rounds, over-selection 1.4'
+      if config.args('rounds').get('over_selection', 1) > 1 else 'rounds')
 
 
 def _seconds_to_target(run):
@@ -645,8 +663,7 @@ def selection() -> str:
                          for r in rounds)]]
   arms: dict[str, list[read.Run]] = {}
   for run in _runs_of('selection'):
-    name = f'{run.config.cohort} {run.config.cohort_args}'.strip()
-    arms.setdefault(name, []).append(run)
+    arms.setdefault(str(run.config.cohort), []).append(run)
   for name, runs in sorted(arms.items(), key=lambda arm: (
       arm[0] != 'uniform', arm[0])):
     means = [{run.config.seed: statistics.fmean(
@@ -665,12 +682,13 @@ def selection() -> str:
 def leakage() -> str:
   """The gap between training and test accuracy by noise and round."""
   rounds = 20, 40, 60
-  rows = [['--dp_clip', '--dp_noise_multiplier', 'epsilon', 'runs', *(
+  rows = [['--privacy.clip', '--privacy.noise_multiplier', 'epsilon', 'runs', *(
       f'{what}, round {r}' for r in rounds
       for what in ('test accuracy (%)', 'difference'))]]
   arms: dict[tuple, list[read.Run]] = {}
   for run in _runs_of('privacy'):
-    setting = run.config.dp_noise_multiplier, run.config.dp_clip
+    privacy = run.config.args('privacy')
+    setting = privacy.get('noise_multiplier', 0.), privacy.get('clip', 0.)
     arms.setdefault(setting, []).append(run)
   for (noise, clip), made in sorted(arms.items()):
     runs = [run for run in made if run.state.kind == 'finished']
@@ -711,7 +729,7 @@ def cifar10() -> str:
       'Test accuracy in percent after the last round, '
       f'{len(blocks)} seeds, each with its own split:\n'
       f'MOON {stats.mean_and_std([last(b.new) for b in blocks], 1)}, FedAvg '
-      '(--algorithm=fedavg --mu=-1) '
+      '(--algorithm=fedavg) '
       f'{stats.mean_and_std([last(b.baseline) for b in blocks], 1)}.\n'
       f'MOON - FedAvg: {_size(found)},\nHolm\'s p '
       f'{stats.p_text(_holm()[questions.MAIN.name])}; without seed 0 '

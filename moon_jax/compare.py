@@ -95,7 +95,8 @@ def _compare(arguments: argparse.Namespace) -> None:
     from moon_jax.results import figures
 
     path = figures.save_curves([
-        figures.Line(f'{arm.label} (n={len(arm.runs)})', arm.config.algorithm,
+        figures.Line(f'{arm.label} (n={len(arm.runs)})',
+                     arm.config.algorithm.name,
                      _over(arm, arguments.x, measure))
         for arm in groups if arm.runs],
                                _title(measure), arguments.plot,
@@ -161,8 +162,8 @@ def _over(arm, name, measure):
   if np.isnan(places).any():
     raise UserError(
         f'--x={name} must be known of all runs; {arm.label} lacks it. Runs '
-        'with --clock or --clock_file have simulated_seconds, and finished '
-        'runs bytes. Remove --x')
+        'with --clock have simulated_seconds, and finished runs bytes. Remove '
+        '--x')
   return curves.set_axis(places)
 
 
@@ -172,7 +173,7 @@ def _title(measure):
 
 def _common(runs, groups):
   names = list(groups[0].settings)
-  same = [getattr(runs[0].config, name)
+  same = [str(getattr(runs[0].config, name))
           for name in ('dataset', 'algorithm', 'model')
           if name not in names]
   what = f' of {", ".join(same)}' * bool(same)

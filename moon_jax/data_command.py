@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from moon_jax.cli import file_command
-from moon_jax.config import suggest
+from moon_jax.config import spelling
 from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files, published
@@ -155,7 +155,7 @@ def _get(arguments: argparse.Namespace) -> int:
 def _downloadable(name: str) -> Entry:
   """Returns the description of a data set that can be downloaded."""
   if name not in ENTRIES:
-    hint = suggest.value('dataset', name, list(ENTRIES))
+    hint = spelling.value('dataset', name, list(ENTRIES))
     raise UserError(f'NAME must be one of {", ".join(ENTRIES)}; got '
                     f'{name}{hint.replace("--dataset=", "")}')
   entry = ENTRIES[name]

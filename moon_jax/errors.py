@@ -65,9 +65,10 @@ def in_command(*same: str, **flags: str) -> Iterator[None]:
   try:
     yield
   except UserError as error:
-    error.args = (re.sub(
-        rf'(?<![\w./=-])({"|".join(flags)})\b',
-        lambda match: f'--{flags[match[1]]}', str(error)),)
+    if flags:
+      error.args = (re.sub(
+          rf'(?<![\w./=-])({"|".join(flags)})\b',
+          lambda match: f'--{flags[match[1]]}', str(error)),)
     raise
 
 

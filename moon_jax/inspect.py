@@ -15,10 +15,9 @@ import numpy as np
 
 from moon_jax.cli import file_command
 from moon_jax.config import Config, FACTS
-from moon_jax.config.flags import ALGORITHMS, ON, READ_MU
 from moon_jax.results import read, stats
 from moon_jax.results.read import Run
-from moon_jax.rundir.identity import FREE_FIELDS
+from moon_jax.rundir.identity import IDENTITY
 from moon_jax.view import text as texts
 from moon_jax.view.status import is_number
 
@@ -99,32 +98,21 @@ def text(run: Run, is_unicode: bool = True) -> str:
 
 def _header(run):
   config = run.config
-  shown = {'dataset', 'algorithm', 'model', 'num_clients', 'partition', 'seed',
-           'num_rounds', *FREE_FIELDS}
-  split = config.partition_file or config.partition
-  if split == 'dirichlet':
-    split += f' {config.beta:g}'
-    shown.add('beta')
+  shown = {*FACTS} - {*IDENTITY} | {
+               'dataset', 'algorithm', 'model', 'num_clients', 'partition',
+               'seed', 'num_rounds'}
+  defaults = Config().to_dict()
   changed = ' '.join(
       f'{name}={value}' for name, value in config.to_dict().items()
-      if name not in shown and value != getattr(Config, name)
-      and _has_effect(config, name))
+      if name not in shown and value != defaults[name])
   lines = [
       str(run.path),
       f'{config.algorithm}, {config.model}, {config.dataset}, '
-      f'{config.num_clients:,} clients, {split}, seed {config.seed}',
+      f'{config.num_clients:,} clients, {config.partition}, seed '
+      f'{config.seed}',
       *([changed] if changed else []), f'{run.state.kind}: {run.state.text}']
   return [row for line in lines
           for row in texts.wrapped(' '.join(line.split()))]
-
-
-def _has_effect(config, name):
-  """Returns whether a run may read a setting, as far as flags know."""
-  if name == 'mu' and config.algorithm in ALGORITHMS:
-    return config.algorithm in READ_MU
-  return all(getattr(config, other) in values if values != ON
-             else getattr(config, other)
-             for other, values in FACTS[name]['only_with'].items())
 
 
 def _endpoints(run):

@@ -1,20 +1,23 @@
 """Learning rates over rounds: optax schedules of the round, from 0.
 
 A learning rate is a number, or a schedule: a function of the round. Every
-function of `optax.schedules` is one. `--learning_rate_schedule` selects one of
-these for n = --num_rounds rounds. The first w = --warmup_rounds of them
-increase the rate linearly from rate / w to the rate:
+function of `optax.schedules` is one. The functions here are the parts of
+`--schedule` for n = --num_rounds rounds. With warmup=w the first w of them
+increase the rate linearly from rate / w to the rate, and t counts from w:
 
     constant   the rate
-    cosine     rate * (1 + cos(pi (t - w) / (n - w))) / 2 in round t, from 0
-    step       rate * decay^floor((t - w) / decay_rounds)
+    cosine     rate * (1 + cos(pi t / (n - w))) / 2
+    step       rate * decay^floor(t / every)
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
+from annotated_types import Ge, Gt
 import optax
 
-from moon_jax.config import Config
+from moon_jax.config import Config, parts
+from moon_jax.config.parts import FromRun
 from moon_jax.errors import UserError
 
 LearningRate = float | Callable[[int], float]
@@ -22,21 +25,31 @@ LearningRate = float | Callable[[int], float]
 
 def make(config: Config) -> LearningRate:
   """Returns the configured learning rate: a number if it is constant."""
-  rate, warmup = config.learning_rate, config.warmup_rounds
-  if config.learning_rate_schedule == 'constant' and not warmup:
-    return rate
-  schedule = {
-      'constant': lambda: optax.constant_schedule(rate),
-      'cosine': lambda: optax.cosine_decay_schedule(
-          rate, config.num_rounds - warmup),
-      'step': lambda: optax.exponential_decay(
-          rate, config.decay_rounds, config.learning_rate_decay,
-          staircase=True),
-  }[config.learning_rate_schedule]()
+  rate, warmup = config.learning_rate, config.args('schedule')['warmup']
+  schedule = parts.make('schedule', config.schedule, learning_rate=rate,
+                        num_rounds=config.num_rounds - warmup)
   if not warmup:
     return schedule
   first = optax.linear_schedule(rate / warmup, rate, warmup - 1)
-  return optax.join_schedules([first, schedule], [warmup])
+  after = schedule if callable(schedule) else optax.constant_schedule(schedule)
+  return optax.join_schedules([first, after], [warmup])
+
+
+def constant(learning_rate: FromRun[float]) -> LearningRate:
+  """Returns the rate."""
+  return learning_rate
+
+
+def cosine(learning_rate: FromRun[float], num_rounds: FromRun[int]
+           ) -> LearningRate:
+  """Returns half a cosine, down to 0 after `num_rounds` rounds."""
+  return optax.cosine_decay_schedule(learning_rate, num_rounds)
+
+
+def step(learning_rate: FromRun[float], every: Annotated[int, Ge(1)],
+         decay: Annotated[float, Gt(0)] = 0.1) -> LearningRate:
+  """Returns a rate that is multiplied by `decay` after each `every` rounds."""
+  return optax.exponential_decay(learning_rate, every, decay, staircase=True)
 
 
 def of_round(learning_rate: LearningRate, round_index: int) -> float:

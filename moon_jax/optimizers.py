@@ -1,58 +1,145 @@
-"""Local optimizers by name, with hyperparameters as arrays.
+"""Local optimizers: any transformation of optax, with numbers as arrays.
 
-The arrays may be traced and may differ between the runs of one program, so that
-a sweep over them compiles once. Weight decay is coupled as in PyTorch's
-optimizers: it is added to the gradient before all other transformations.
-
-`moon_jax.simulation.simulation.Simulation` sets the arrays once per run, from
-`moon_jax.simulation.federation.Federation.hparams`.
+The numbers of the optimizers here are arrays in the program. They may be traced
+and may differ between the runs of one program, so that a sweep over them
+compiles once. Weight decay is coupled as in PyTorch's optimizers: it is added
+to the gradient before all other transformations.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
+import types
+from typing import Annotated, Any, NamedTuple
 
+from annotated_types import Ge, Lt
 import jax
 import jax.numpy as jnp
 import optax
 
-# Flags whose values are arrays in the program, so new values do not recompile.
-# num_rounds is the number of rounds of the run, infinite if it is not known.
-HYPERPARAMETERS = (
-    'learning_rate', 'momentum', 'weight_decay', 'gradient_clip', 'mu',
-    'temperature', 'num_rounds')
-Hyperparameters = dict[str, jax.Array]  # scalars by flag name
+from moon_jax.config import parts
+from moon_jax.config.parts import checked, Part
+from moon_jax.errors import UserError
+
+# Hyperparameters of every run. num_rounds is the number of its rounds, infinite
+# if it is not known.
+HYPERPARAMETERS = 'learning_rate', 'gradient_clip', 'num_rounds'
+Hyperparameters = dict[str, jax.Array]  # scalars by name
+
+_Fraction = Annotated[float, Ge(0), Lt(1)]
+_Decay = Annotated[float, Ge(0)]
 
 
-OPTIMIZERS: dict[
-    str, Callable[[Hyperparameters], optax.GradientTransformation]] = {
-        # v <- momentum v + g;  w <- w - learning_rate v. Without the key
-        # momentum, v = g is not stored.
-        'sgd': lambda hparams: optax.sgd(
-            hparams['learning_rate'], momentum=hparams.get('momentum')),
-        'adam': lambda hparams: optax.adam(hparams['learning_rate']),
-        # The maximum is that of bias-corrected second moments; PyTorch takes
-        # that of the uncorrected ones.
-        'amsgrad': lambda hparams: optax.amsgrad(hparams['learning_rate']),
-    }
+class Optimizer(NamedTuple):
+  """A local optimizer, whose state restarts in each round.
+
+  Attributes:
+    transformation: makes it from the hyperparameters of the run, by name, which
+      are learning_rate and those of `hparams` that are not left out.
+    hparams: its numbers, which are arrays in the program.
+    name: by which a method names the optimizer that it needs.
+  """
+
+  transformation: Callable[[Mapping[str, Any]], optax.GradientTransformation]
+  hparams: Mapping[str, float] = types.MappingProxyType({})
+  name: str = ''
 
 
-def make(name: str, hparams: Hyperparameters, clip: bool = False,
-         unused: Container[str] = ()) -> optax.GradientTransformation:
-  """Returns the optimizer `name` with coupled weight decay.
+@checked
+def sgd(momentum: _Fraction = 0.9, weight_decay: _Decay = 1e-5) -> Optimizer:
+  """Returns SGD with momentum.
 
   Args:
-    name: a key of `OPTIMIZERS`.
+    momentum: v <- momentum v + g;  w <- w - learning_rate v.
+    weight_decay: added to the gradient (coupled, as in PyTorch).
+  """
+  return Optimizer(
+      # Without the key momentum, v = g is not stored.
+      lambda hparams: _with_decay(hparams, optax.sgd(
+          hparams['learning_rate'], momentum=hparams.get('momentum'))),
+      {'momentum': momentum, 'weight_decay': weight_decay}, 'sgd')
+
+
+@checked
+def adam(weight_decay: _Decay = 1e-5) -> Optimizer:
+  """Returns Adam with coupled weight decay; see `sgd`."""
+  return Optimizer(lambda hparams: _with_decay(
+      hparams, optax.adam(hparams['learning_rate'])),
+                   {'weight_decay': weight_decay}, 'adam')
+
+
+@checked
+def amsgrad(weight_decay: _Decay = 1e-5) -> Optimizer:
+  """Returns AMSGrad with coupled weight decay; see `sgd`.
+
+  The maximum is that of bias-corrected second moments; PyTorch takes that of
+  the uncorrected ones.
+  """
+  return Optimizer(lambda hparams: _with_decay(
+      hparams, optax.amsgrad(hparams['learning_rate'])),
+                   {'weight_decay': weight_decay}, 'amsgrad')
+
+
+def _with_decay(hparams, transformation):
+  decay = ([optax.add_decayed_weights(hparams['weight_decay'])]
+           if 'weight_decay' in hparams else [])
+  return optax.chain(*decay, transformation)
+
+
+def of(value: Any) -> Optimizer:
+  """Returns the optimizer that a value describes.
+
+  Args:
+    value: an `Optimizer`; the text of a part, such as "adam(weight_decay=0)"; a
+      transformation of optax, whose learning rate is its own; or a function of
+      the learning rate that returns one, such as `optax.adamw`.
+
+  Raises:
+    UserError: if it is something else.
+
+  Examples:
+    >>> optimizer = of(lambda rate: optax.adamw(rate, weight_decay=0.01))
+  """
+  if isinstance(value, Optimizer):
+    return value
+  if isinstance(value, str | Part):
+    return of_part(parts.parse('optimizer', value))
+  if hasattr(value, 'init') and hasattr(value, 'update'):
+    return Optimizer(lambda hparams: value)
+  if callable(value):
+    return Optimizer(lambda hparams: value(hparams['learning_rate']))
+  raise UserError(
+      "optimizer must be a name or a call such as 'sgd(momentum=0.9)', a "
+      'transformation of optax, or a function of the learning rate such as '
+      f'optax.adamw; got {value!r}')
+
+
+def of_part(part: Part) -> Optimizer:
+  """Returns the optimizer of a part.
+
+  Functions with a parameter learning_rate, as those of optax, get the array.
+  """
+  part = parts.normal('optimizer', part)
+  if 'learning_rate' in parts.parameters(parts.function_of('optimizer', part)):
+    return Optimizer(lambda hparams: parts.make(
+        'optimizer', part, learning_rate=hparams['learning_rate']),
+                     name=part.name)
+  return of(parts.make('optimizer', part))
+
+
+def make(optimizer: Optimizer, hparams: Mapping[str, Any], clip: bool = False,
+         unused: Container[str] = ()) -> optax.GradientTransformation:
+  """Returns the transformation of an optimizer.
+
+  Args:
+    optimizer: the optimizer.
     hparams: the hyperparameters.
     clip: whether gradients whose norm over all parameters exceeds
-      hparams['gradient_clip'] are scaled down to it, before weight decay is
-      added; 0 does not clip.
+      hparams['gradient_clip'] are scaled down to it first; 0 does not clip.
     unused: "momentum" or "weight_decay", if they are 0; the program is then
       smaller, with the same results.
   """
-  used = {key: x for key, x in hparams.items() if key not in unused}
-  clipping = [_clip(used['gradient_clip'])] if clip else []
-  decay = ([optax.add_decayed_weights(used['weight_decay'])]
-           if 'weight_decay' in used else [])
-  return optax.chain(*clipping, *decay, OPTIMIZERS[name](used))
+  made = optimizer.transformation(
+      {key: x for key, x in hparams.items() if key not in unused})
+  return optax.chain(_clip(hparams['gradient_clip']), made) if clip else made
 
 
 def _clip(max_norm):

@@ -5,7 +5,7 @@ raise UserError if there is no such function or its code fails.
 """
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 import functools
 import importlib
 import importlib.util
@@ -53,27 +53,14 @@ def load(flag: str, name: str) -> Callable[..., Any]:
   return function
 
 
-def check_call(flag: str, name: str, arguments: str) -> None:
-  """Checks that a function can be called with comma-separated arguments."""
-  function = load(flag, name)
-  try:
-    signature = signature_of(function)
-    signature.bind(*arguments.split(','))
-  except ValueError:  # it has no signature: the call will show
-    return
-  except TypeError as error:
-    function_name = name.rpartition(':')[2]
-    raise UserError(
-        f'--{flag}={name} is called as {function_name}({arguments}), got '
-        f'{function_name}{signature}: {error}{place(function)}') from error
-
-
 def call(flag: str, name: str, function: Callable[..., Any], *args,
          **kwargs) -> Any:
   """Calls a function that runs custom code; errors have its line there."""
   try:
     return function(*args, **kwargs)
-  except UserError:
+  except UserError as error:
+    if name not in str(error):  # of a function of the package
+      error.args = (f'--{flag}={name}: {error}',)
     raise
   except (Exception, SystemExit) as error:
     user_file = _file_of(flag, name)
@@ -86,38 +73,16 @@ def call(flag: str, name: str, function: Callable[..., Any], *args,
                     ' fix it') from error
 
 
-def build(flag: str, name: str, args: str, offered: Mapping[str, Any],
-          hint: str) -> Any:
-  """Returns the result of a factory.
+def made_by(factory: Callable[..., Any]) -> Callable[..., Any]:
+  """Returns the function that takes the arguments of a class, or of a function.
 
-  Args:
-    flag: the flag that names the factory.
-    name: its value.
-    args: the value of --FLAG_args, keyword arguments of the factory.
-    offered: arguments by name that it gets if its signature names them and
-      `args` does not; that of `*args` is its first.
-    hint: describes these arguments, for error messages.
+  It is `__new__` of a class that has no `__init__`.
   """
-  factory = load(flag, name)
-  kwargs = parse_args(f'{flag}_args', args)
-  try:
-    signature = signature_of(factory)
-  except (TypeError, ValueError) as error:  # some built-in callables
-    raise UserError(f'--{flag}={name} cannot be called ({error}); name a '
-                    'Python function or class') from error
-  kwargs = {k: v for k, v in offered.items()
-            if k in signature.parameters} | kwargs
-  positional = [kwargs.pop(x.name) for x in signature.parameters.values()
-                if x.kind in (x.POSITIONAL_ONLY, x.VAR_POSITIONAL)
-                and x.name in kwargs]
-  try:
-    signature.bind(*positional, **kwargs)
-  except TypeError as error:
-    given_as = f'--{flag}_args={args}' if args else f'--{flag}={name}'
-    raise UserError(
-        f'{given_as}: {error}. The signature of --{flag}={name} is '
-        f'{name.rpartition(":")[2]}{signature}; {hint}') from error
-  return call(flag, name, factory, *positional, **kwargs)
+  if not inspect.isclass(factory):
+    return factory
+  make = factory.__init__  # type: ignore[misc]
+  is_new = make is object.__init__ and inspect.isfunction(factory.__new__)
+  return factory.__new__ if is_new else make
 
 
 def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
@@ -126,12 +91,9 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
   Metaclasses, such as that of Flax NNX, hide the arguments of `__init__`.
   Raises TypeError or ValueError if it has no signature.
   """
+  signature = inspect.signature(made_by(factory))
   if not inspect.isclass(factory):
-    return inspect.signature(factory)
-  make = factory.__init__  # type: ignore[misc]
-  if make is object.__init__ and inspect.isfunction(factory.__new__):
-    make = factory.__new__
-  signature = inspect.signature(make)
+    return signature
   _, *parameters = signature.parameters.values()
   return signature.replace(parameters=parameters)
 
@@ -140,7 +102,10 @@ def parse_args(flag: str, text: str) -> dict[str, Any]:
   """Parses NAME=VALUE,...; values are Python literals, else words."""
   args: dict[str, Any] = {}
   try:
-    for part in _parts(text):
+    pieces = split(text)
+    if not pieces[-1].strip():  # a comma at the end
+      pieces.pop()
+    for part in pieces:
       name, sign, value = (word.strip() for word in part.partition('='))
       if not (sign and name.isidentifier()):
         raise ValueError('a value without a name')
@@ -154,9 +119,9 @@ def parse_args(flag: str, text: str) -> dict[str, Any]:
         f'numbers, words or other Python literals ({error})') from error
 
 
-def _parts(text):
-  """Splits at commas that are outside of quotes and brackets."""
-  parts, quote, depth = [''], '', 0
+def split(text: str) -> list[str]:
+  """Returns what commas separate that are outside of quotes and brackets."""
+  pieces, quote, depth = [''], '', 0
   for character in re.findall(r'\\?.', text, re.DOTALL):  # \" is no quote
     if quote:
       quote = '' if character == quote else quote
@@ -165,10 +130,10 @@ def _parts(text):
     else:
       depth += (character in '([{') - (character in ')]}')
     if character == ',' and not (quote or depth):
-      parts.append('')
+      pieces.append('')
     else:
-      parts[-1] += character
-  return parts if parts[-1].strip() else parts[:-1]  # a comma at the end
+      pieces[-1] += character
+  return pieces
 
 
 def _value(text):

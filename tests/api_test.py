@@ -6,6 +6,7 @@ import optax
 import pytest
 
 import moon_jax as mj
+from moon_jax.sweep import run
 
 
 def federation(data, **changes):
@@ -17,11 +18,16 @@ def federation(data, **changes):
 
 
 def test_public_names_exist_and_are_listed():
-  assert sorted(mj._PUBLIC) == mj.__all__
+  assert {'Config', 'Federation', 'Part', 'moon_l2', 'run_sweep'} <= {
+      *mj.__all__}
+  assert len(set(mj.__all__)) == len(mj.__all__)
   assert all(getattr(mj, name) is not None for name in mj.__all__)
   assert set(mj.__all__) <= set(dir(mj))
+  assert mj.run_sweep is run.run_sweep
   with pytest.raises(AttributeError, match='no attribute .fedsgd'):
     mj.fedsgd  # noqa: B018
+  with pytest.raises(AttributeError, match="did you mean 'Federation'"):
+    mj.federaton  # noqa: B018
 
 
 def test_rounds_can_be_stopped_and_continued(digits):
@@ -43,8 +49,8 @@ def test_rounds_can_be_stopped_and_continued(digits):
 def test_a_federation_and_its_configuration_give_the_same_bits(digits):
   config = mj.Config(
       dataset='digits', partition='iid', num_clients=4, model='mlp',
-      algorithm='moon', mu=1., num_negatives=2, local_epochs=1, batch_size=16,
-      learning_rate=.05, num_rounds=2, server_momentum=.5)
+      algorithm='moon(mu=1, num_negatives=2)', local_epochs=1, batch_size=16,
+      learning_rate=.05, num_rounds=2, server='sgd(momentum=0.5)')
   from moon_jax.simulation import build
 
   algorithm = mj.with_server_optimizer(

@@ -81,14 +81,15 @@ def test_pairs_have_equal_seeds_in_whatever_order_runs_are_read(tmp_path, run):
 
 def test_rows_are_sorted_by_settings_unless_runs_are_named(run, tmp_path):
   for name, mu in ('1', 10.), ('2', .5), ('3', 2.):  # names are hashes, really
-    made_runs.write(tmp_path / name, algorithm='moon', mu=mu, values=[.5])
+    made_runs.write(tmp_path / name, algorithm=f'moon(mu={mu})', values=[.5])
   labels = lambda out: [
       line.split()[0] for line in out.split('\n\n')[1].splitlines()[2:5]
-      if line.startswith('mu=')]
+      if line.startswith('algorithm.mu=')]
   _, out, _ = run(tmp_path)
-  assert labels(out) == ['mu=0.5', 'mu=2', 'mu=10']
+  assert labels(out) == [
+      'algorithm.mu=0.5', 'algorithm.mu=2', 'algorithm.mu=10']
   _, out, _ = run(tmp_path / '1', tmp_path / '2')
-  assert labels(out) == ['mu=10', 'mu=0.5']
+  assert labels(out) == ['algorithm.mu=10', 'algorithm.mu=0.5']
 
 
 def test_the_default_target_is_that_of_runs_that_count(runs, run):
@@ -118,10 +119,15 @@ def test_a_target_and_a_baseline_are_chosen(runs, run):
 
 
 @pytest.mark.parametrize('fields, labels', [
-    ([{'algorithm': 'fedavg'}, {'algorithm': 'moon', 'mu': 3.}],
-     ['algorithm=fedavg', 'algorithm=moon']),  # mu has no effect on FedAvg
-    ([{'algorithm': 'fedavg'}, {'mu': 3.}, {'mu': 1.}],
-     ['algorithm=fedavg', 'algorithm=moon mu=3', 'algorithm=moon mu=1']),
+    ([{'algorithm': 'fedavg'}, {'algorithm': 'moon(mu=3)'}],
+     ['algorithm=fedavg', 'algorithm=moon(mu=3)']),
+    ([{'algorithm': 'moon(mu=5)'}, {'algorithm': 'moon', 'seed': 1}],
+     ['all runs']),  # 5 is the default
+    ([{'algorithm': 'moon(mu=3)'}, {'algorithm': 'moon(mu=1)'}],
+     ['algorithm.mu=3', 'algorithm.mu=1']),
+    ([{'algorithm': 'fedavg'}, {'algorithm': 'moon(mu=3)'},
+      {'algorithm': 'moon(mu=1)'}],
+     ['algorithm=fedavg', 'algorithm=moon(mu=3)', 'algorithm=moon(mu=1)']),
     ([{'on_nan': 'stop'}, {'on_nan': 'skip_client'}],  # may exclude clients
      ['on_nan=stop', 'on_nan=skip_client']),
     ([{}, {'lanes': 2, 'seed': 1}, {'eval_every': 2, 'seed': 2}],
@@ -137,24 +143,24 @@ def test_groups_have_the_settings_in_which_runs_differ(
 def test_runs_that_do_not_count_are_listed(runs, run):
   made_runs.write(runs / 'repeated', algorithm='moon', seed=1,
                   values=[.1, .2, .3, .4])
-  made_runs.write(runs / 'l2', [.3, .4], algorithm='moon', contrastive='l2',
+  made_runs.write(runs / 'l2', [.3, .4], algorithm='moon_l2',
                   is_finished=False)
   made_runs.write(runs / 'nan', [.3], diverged='a NaN', seed=2,
                   algorithm='fedavg')
   _, out, err = run(runs)
   assert not err and rows_of('algorithm=fedavg', out)[0][0] == '2/3'
-  assert rows_of('contrastive=l2', out)[0][:4] == ['*', '1', '2', '40.0']
-  assert rows_of('contrastive=model', out)[0][:5] == [
+  assert rows_of('algorithm=moon_l2', out)[0][:4] == ['*', '1', '2', '40.0']
+  assert rows_of('algorithm=moon', out)[0][:5] == [
       '2/3', '4', '91.5', '±', '2.1']
   assert '* no run has finished' in out
   text = ' '.join(out.split())
   assert ('algorithm=fedavg, not counted: nan: diverged after 1 of 4 rounds: a '
           'NaN') in text
-  assert ('algorithm=moon contrastive=model, not counted: repeated: finished, '
-          'with the seed 1 of another run') in text
+  assert ('algorithm=moon, not counted: repeated: finished, with '
+          'the seed 1 of another run') in text
   _, out, _ = run(runs, '--baseline=algorithm=fedavg')
   assert ' '.join(out.split('difference from')[1].split()).count(
-      'algorithm=moon contrastive=l2* 1 -40.00') == 1
+      'algorithm=moon_l2* 1 -40.00') == 1
 
 
 def test_accuracies_before_a_run_diverged_do_not_count(tmp_path, run):
@@ -216,17 +222,17 @@ def test_all_tables_round_a_mean_alike(run, tmp_path):
   for i, pair in enumerate(pairs):
     for seed, value in enumerate(pair):
       made_runs.write(tmp_path / f'{i}{seed}', values=[.5, .5, .5, value],
-                      algorithm='moon', seed=seed, mu=i + 1.)
+                      algorithm=f'moon(mu={i + 1})', seed=seed)
   _, out, _ = run(tmp_path)
   _, arms = groups.of_directory(tmp_path)
   page = '\n'.join(pages.accuracy(arms, is_full=False))
-  sweep = Sweep.grid(made_runs.CONFIG, algorithm=['moon'], mu=[
-      i + 1. for i in range(len(pairs))], seed=[0, 1])
+  sweep = Sweep.grid(made_runs.CONFIG, **{
+      'algorithm.mu': [i + 1 for i in range(len(pairs))], 'seed': [0, 1]})
   rows = table.rows(sweep, [
       {'rounds': 4, 'test_accuracy': value, 'best_test_accuracy': value}
       for pair in pairs for value in pair])[1:]
   for i, row in enumerate(rows):
-    mean = rows_of(f'mu={i + 1}', out)[0][2]
+    mean = rows_of(f'algorithm.mu={i + 1}', out)[0][2]
     assert row[-2].split()[0] == mean
     assert f'| MOON, mu {i + 1} | {mean} ±' in page
 
@@ -243,18 +249,17 @@ def test_settings_that_a_run_does_not_have_are_words(run, tmp_path):
   (tmp_path / 'lines.txt').write_text('0 1\n' * 4)
   made_runs.write(tmp_path / 'runs' / 'a', algorithm='fedavg')
   made_runs.write(tmp_path / 'runs' / 'b', algorithm='ditto')
-  made_runs.write(tmp_path / 'runs' / 'c', algorithm='ditto',
-                  algorithm_args='lam=0.5')
+  made_runs.write(tmp_path / 'runs' / 'c', algorithm='ditto(lam=0.5)')
   for name in 'a', 'b':
     path = tmp_path / 'runs' / name / 'config.json'
     made = json.loads(path.read_text())
-    inputs = {'a': {'cohorts_file': '0123abcd'}, 'b': {}}[name]
+    inputs = {'a': {'cohort.path': '0123abcd'}, 'b': {}}[name]
     path.write_text(json.dumps(made | {'inputs': inputs}))
   _, out, _ = run(tmp_path / 'runs')
   text = ' '.join(out.split())
-  assert 'algorithm_args=lam=0.5' in text and 'no algorithm_args' in text
-  assert 'no cohorts_file' in text
-  assert 'content of cohorts_file=0123abcd' in text
+  assert 'algorithm=ditto(lam=0.5)' in text and 'algorithm=ditto ' in text
+  assert 'no cohort.path' in text
+  assert 'content of cohort.path=0123abcd' in text
   assert '= ' not in text and '=none' not in text
 
 

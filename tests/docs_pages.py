@@ -1,15 +1,16 @@
 """The programs and the commands of the documentation's pages."""
 
+import argparse
+import dataclasses
 import importlib.util
 import re
 import shlex
 
-from absl import flags
 from forked import ROOT
 
 from moon_jax.cli import command_line
 from moon_jax.config import Config
-from moon_jax.sweep import command, values
+from moon_jax.sweep import command
 
 DOCS = ROOT / 'docs'
 
@@ -24,6 +25,14 @@ def programs(text: str) -> list[str]:
   return re.findall(r'^```python\n(.*?)^```', text, re.DOTALL | re.MULTILINE)
 
 
+def modules(text: str) -> dict[str, str]:
+  """Returns the modules that a page tells readers to save, by name."""
+  saved = re.findall(r'Save this as\s+`(\w+)\.py`:\n\n```python\n(.*?)^```',
+                     text, re.DOTALL | re.MULTILINE)
+  copied = re.findall(r'Copy one\s+into `(\w+)\.py`', text)
+  return dict(saved) | dict.fromkeys(copied, '\n'.join(programs(text)))
+
+
 def commands(text: str) -> list[str]:
   """Returns the flags of each command that trains, in order."""
   return re.findall(
@@ -31,25 +40,22 @@ def commands(text: str) -> list[str]:
 
 
 def config_of(flags_of_command: str, **changes) -> Config:
-  """Returns the configuration of a command's flags, with some replaced."""
-  own = flags.FlagValues()
-  command_line.define_config(own)
-  assert own(['train', *shlex.split(flags_of_command)]) == ['train']
-  return Config(**{name: own[name].value for name in vars(Config())} | changes)
+  """Returns the configuration of the flags of a command, with changes."""
+  return dataclasses.replace(
+      command_line.config_of(shlex.split(flags_of_command)), **changes)
 
 
 def sweep_of(words: list[str]) -> command.Named:
   """Returns the named sweep of the words after `python -m moon_jax.sweep`."""
-  grids = [word for word, before in zip(words[1:], words) if before == '--grid']
-  given = dict(word.removeprefix('--').split('=', 1)
-               for word in words if word.startswith('--') and '=' in word)
-  path = given.pop('sweep', '')
-  given.pop('max_runs', None)
-  file = given.pop('flagfile', '')
-  of_files = command_line.settings_of_file(file, '') if file else {}
-  config = Config(**{
-      name: values.TYPES[name](value) for name, value in given.items()})
-  return command.build(config, command_line.Given(given, of_files), grids, path)
+  own = argparse.ArgumentParser(allow_abbrev=False)
+  own.add_argument('--grid', action='append', default=[])
+  own.add_argument('--sweep', default='')
+  own.add_argument('--max_runs')
+  own.add_argument('--dry_run', action='store_true')
+  found, rest = own.parse_known_args(words)
+  named = {match[1] for word in rest if (match := re.match(r'--(\w+)', word))}
+  return command.build(
+      command_line.config_of(rest), named, found.grid, found.sweep)
 
 
 def execute(program: str, name: str, names: dict | None = None) -> dict:

@@ -10,7 +10,15 @@ import urllib.parse
 
 import pytest
 
-from docs_pages import commands, config_of, DOCS, page, ROOT, sweep_of
+from docs_pages import (
+  commands,
+  config_of,
+  DOCS,
+  modules,
+  page,
+  ROOT,
+  sweep_of,
+)
 from moon_jax.data import augment
 from moon_jax.data.sources import arrays
 from moon_jax.simulation import checks
@@ -121,11 +129,25 @@ def test_defaults_of_flags_are_in_the_api(site):
   assert 'Local learning rate.' in ''.join(site[path].text)
 
 
+@pytest.fixture
+def modules_of_pages(monkeypatch, tmp_path):
+  """Modules that pages tell readers to save can be imported."""
+  made = {name: module for path in DOCS.rglob('*.md') for name, module in
+          modules(path.read_text(encoding='utf-8')).items()}
+  for name, module in made.items():
+    (tmp_path / f'{name}.py').write_text(module, encoding='utf-8')
+  monkeypatch.syspath_prepend(DOCS)
+  monkeypatch.syspath_prepend(tmp_path)
+  yield
+  for name in made:
+    sys.modules.pop(name, None)
+
+
 @pytest.mark.parametrize('command', [
     command for path in sorted(DOCS.rglob('*.md'))
     for command in commands(path.read_text(encoding='utf-8'))
     if '...' not in command])
-def test_commands_are_valid(command, monkeypatch):
+def test_commands_are_valid(command, modules_of_pages, monkeypatch):
   monkeypatch.chdir(ROOT)
   checks.validate(config_of(command))
 
@@ -187,7 +209,8 @@ def test_the_commands_about_sweeps_make_them(monkeypatch, tmp_path):
   monkeypatch.chdir(tmp_path)
   sweeps = [sweep_of(shlex.split(line)[3:]) for line in re.findall(
       r'^python -m moon_jax.sweep .*', page('sweeps'), re.MULTILINE)]
-  assert [len(found.sweep.configs) for found in sweeps] == [6, 3, 6, 9, 8, 6]
+  assert [len(found.sweep.configs) for found in sweeps] == [
+      6, 4, 3, 6, 9, 8, 6]
 
 
 def test_all_flags_of_sweeps_are_listed():

@@ -10,7 +10,16 @@ import jax
 import numpy as np
 import pytest
 
-from docs_pages import commands, config_of, DOCS, execute, page, programs, ROOT
+from docs_pages import (
+  commands,
+  config_of,
+  DOCS,
+  execute,
+  modules,
+  page,
+  programs,
+  ROOT,
+)
 import moon_jax as mj
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.simulation import checks
@@ -36,6 +45,12 @@ def train(command, workdir='run', **changes):
   """Trains a command of a page in a directory; returns the summary."""
   return run.run(config_of(
       command, workdir=workdir, checkpoint_every=0, **changes))
+
+
+def save_modules(text):
+  """Writes the modules that a page tells readers to save."""
+  for name, module in modules(text).items():
+    pathlib.Path(f'{name}.py').write_text(module)
 
 
 def test_the_examples_of_the_readme_train(capsys):
@@ -197,8 +212,8 @@ def test_the_metrics_of_the_page_are_recorded(here, capsys):
 
 def test_partitions(here):
   text = page('partitions')
-  module, in_python = programs(text)
-  pathlib.Path('own_split.py').write_text(module)
+  _, in_python = programs(text)
+  save_modules(text)
   names = ['bright', 'file', 'noise', 'shift']
   for name, command in zip(names, commands(text), strict=True):
     assert train(command, f'runs/{name}')['rounds'] == 3
@@ -212,8 +227,8 @@ def test_partitions(here):
 
 def test_selection(here, capsys):
   text = page('selection')
-  module, in_python = programs(text)
-  pathlib.Path('own_selection.py').write_text(module)
+  _, in_python = programs(text)
+  save_modules(text)
   for name, command in zip(
       ('choice', 'oort', 'own'), commands(text), strict=True):
     train(command, name)
@@ -223,6 +238,17 @@ def test_selection(here, capsys):
   capsys.readouterr()
   execute(in_python, 'selection.md')
   assert len(capsys.readouterr().out.splitlines()) == 20
+
+
+def test_robust(here):
+  """The rule and the attack of the page, as parts and in Python."""
+  text = page('robust')
+  save_modules(text)
+  *_, own = commands(text)
+  assert train(own)['test_accuracy'] > .6
+  _, *in_python = programs(text)
+  values = execute('\n'.join(in_python), 'robust.md')
+  assert isinstance(values['algorithm'], mj.Algorithm)
 
 
 def test_starting_points(here, capsys):
@@ -277,7 +303,7 @@ def test_loggers(here, capsys):
 def test_sweeps(capsys):
   execute('\n'.join(programs(page('sweeps'))), 'sweeps.md')
   first, *lines, accuracies = capsys.readouterr().out.splitlines()
-  assert first == "12 ('algorithm', 'seed', 'mu')"
+  assert first == "12 ('algorithm', 'seed')"
   assert all('--algorithm=fedavg' in line for line in lines)
   accuracies = json.loads(accuracies)
   assert min(accuracies[1::2]) > max(accuracies[::2])  # rates 0.1 and 0.01

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import moon_jax as mj
-from moon_jax import platforms
+from moon_jax import optimizers, platforms
 from moon_jax.algorithms import base
 from moon_jax.algorithms import moon as moon_lib
 from moon_jax.data import augment
@@ -50,7 +50,14 @@ COHORTS = [(0, 1, 4, 5), (7, 2, 1, 3), (6, 5, 4, 0)]
 # The same value for the same arguments, so that federations share a compiled
 # round.
 fedavg, fednova, fedprox, l2, moon, scaffold, solo = map(functools.cache, (
-    mj.fedavg, mj.fednova, mj.fedprox, mj.l2, mj.moon, mj.scaffold, mj.solo))
+    mj.fedavg, mj.fednova, mj.fedprox, mj.moon_l2, mj.moon, mj.scaffold,
+    mj.solo))
+
+
+@functools.cache
+def optimizer_of(text: str) -> optimizers.Optimizer:
+  """Returns an optimizer; its numbers are those of the problem."""
+  return optimizers.of(text)._replace(hparams=())
 
 
 @functools.cache
@@ -146,8 +153,8 @@ class Federation:
       self.shape = self.shape._replace(num_rows=num_rows)
     model = model or problem.model
     self.program = Program(
-        model, algorithm, optimizer, augment_fn, problem.normalize,
-        keep_models, freeze_once, clip_gradients=clips)
+        model, algorithm, optimizer_of(optimizer), augment_fn,
+        problem.normalize, keep_models, freeze_once, clip_gradients=clips)
     self.state = state_lib.placed(copied(made_once(
         first_state, model, algorithm, self.num_clients,
         problem.inputs.shape[1:], *seeds)), self.mesh)

@@ -20,7 +20,7 @@ from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox
-from moon_jax.algorithms.moon import l2, Memory, moon
+from moon_jax.algorithms.moon import Memory, moon, moon_l2
 from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.data import augment
 from moon_jax.engine import state as state_lib
@@ -101,7 +101,7 @@ RUNS = {
     'fedavg_adam': dict(algorithm=fedavg(), optimizer='adam',
                         learning_rate=.001),
     'fedprox_mu0.1': dict(algorithm=fedprox(), mu=.1),
-    'l2_mu0.1': dict(algorithm=l2(), mu=.1),
+    'l2_mu0.1': dict(algorithm=moon_l2(), mu=.1),
     'scaffold': dict(algorithm=scaffold(NUM_CLIENTS), momentum=0.),
     'scaffold_niid_bench': dict(
         algorithm=scaffold(NUM_CLIENTS, 'niid_bench'), momentum=0.),
@@ -172,15 +172,17 @@ def assert_digest(params, figures, name, tolerance):
 @pytest.mark.parametrize('form', ['hsu', 'ema'])
 def test_fedavgm(golden_cnn, form):
   """Two rounds whose average is the published FedAvg round's both times."""
-  algorithm = server.with_optimizer(
-      fedavg(), server.momentum(1., .7, form))
+  made = server.sgd(1., .7, form)
+  algorithm = server.with_server_optimizer(
+      fedavg()._replace(hparams=made.hparams), made.optimizer_fn)
   variables = drawn_variables('global')
   average = {'params': traverse_util.unflatten_dict(
       {leaf: jnp.asarray(golden_cnn[f'fedavg/global/{leaf}'])
        for leaf in golden_cnn['leaf_names']}, sep='/')}
   state = algorithm.init_server(variables)
   for t in range(2):
-    variables, state = algorithm.aggregate(variables, state, Message(average))
+    variables, state = algorithm.aggregate(
+        variables, state, Message(average), made.hparams)
     assert_digest(variables['params'], golden_cnn,
                   f'fedavgm_{form}/global_digest/{t}', 1e-6)
 

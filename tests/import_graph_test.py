@@ -12,7 +12,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / 'moon_jax'
 
 # From bottom to top. A room may import rooms below it.
 LAYERS = (
-    'version', 'errors', 'platforms', 'config', 'losses', 'trees', 'user_code',
+    'version', 'errors', 'platforms', 'user_code', 'config', 'losses', 'trees',
     'tasks', 'optimizers', 'learning_rates', 'distributed', 'data', 'models',
     'algorithms', 'engine', 'simulation', 'leakage', 'rundir', 'view',
     'results', 'loggers', 'training', 'cli', 'targets', 'sweep', 'report',

@@ -187,7 +187,10 @@ def test_a_run_without_metrics_or_partition(tmp_path, run):
 @pytest.mark.parametrize('file, content, message', [
     ('config.json', '{', 'config.json must be a readable JSON object'),
     ('config.json', '[1]', 'it is not a JSON object'),
-    ('config.json', '{"beta": "x"}', 'must be the configuration of a run'),
+    ('config.json', '{"num_rounds": "x"}',
+     'must be the configuration of a run'),
+    ('config.json', '{"algorithm": "moon(mu=x"}',
+     'must be the configuration of a run'),
     ('metrics.jsonl', '{"round": 2}\n', 'must hold one line per round'),
     ('summary.json', '{"a"', 'summary.json must be a readable JSON object')])
 def test_damaged_files_are_named(tmp_path, file, content, message):
@@ -290,15 +293,13 @@ def test_names_of_many_clients_have_no_distribution(tmp_path):
   assert 'nan' not in text and 'name' not in table and 'drift' in table
 
 
-def test_settings_without_effect_are_not_shown(tmp_path):
-  for i, (fields, shown) in enumerate((
-      (dict(algorithm='fedavg'), 'seed 0'),
-      (dict(algorithm='moon', mu=2.), 'mu=2.0'),
-      (dict(algorithm='fedprox', mu=0.), 'mu=0.0'))):
-    path = made_runs.write(tmp_path / f'{i}', shards_per_client=7, **fields)
+def test_parts_are_shown_with_what_is_not_their_default(tmp_path):
+  for i, (algorithm, shown) in enumerate((
+      ('fedavg', 'seed 0'), ('moon(mu=2)', 'moon(mu=2)'),
+      ('moon(mu=5)', 'moon'), ('fedprox(mu=0)', 'fedprox(mu=0)'))):
+    path = made_runs.write(tmp_path / f'{i}', algorithm=algorithm)
     text = command.text(read.read(path))
-    assert shown in text and 'shards_per_client' not in text
-    assert ('mu=' in text) == ('mu' in fields)
+    assert shown in text and ('mu=' in text) == ('mu=' in shown)
 
 
 def test_the_written_plot_is_named(tmp_path, run):

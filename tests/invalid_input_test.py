@@ -155,7 +155,7 @@ def test_server_forks_soundly_and_payloads_work(whole, tmp_path, monkeypatch):
 
 # Commands of the table.
 
-RUN = ['--dataset=digits', '--model=mlp', '--noprojection_head',
+RUN = ['--dataset=digits', '--model=mlp', '--model.projection_dim=None',
        '--algorithm=fedavg', '--num_clients=4', '--participation=.5',
        '--partition=iid', '--local_epochs=1', '--checkpoint_every=1',
        '--workdir=run']
@@ -287,7 +287,7 @@ def test_python(made, words, names, compilations):
     # The call itself is wrong; nothing else of the package has run.
     path = pathlib.Path(raised.traceback[-1].path)
     assert ROOT / 'moon_jax' not in path.parents or (
-        path.name == 'suggest.py'), raised.value
+        path.name in ('suggest.py', 'parts.py')), raised.value
   text = str(raised.value)
   print(text)
   if made.startswith(('federation', 'simulation', 'mj.partition', 'mj.run',
@@ -332,19 +332,22 @@ def test_correct_values_are_accepted(names):
 
 # Flags.
 
-FREE = ('data_dir', 'algorithm_args', 'workdir', 'cohorts_file')
+FREE = ('data_dir', 'workdir')
 FLAGS = [
     *[([f'--{field.name}=\u00df\u2603'], [f'--{field.name}'])
-      for field in FIELDS if field.type is str and field.name not in FREE
+      for field in FIELDS if field.type in (str, mj.Part)
+      and field.name not in FREE
       and not (field.metadata['choices'] or field.metadata['names'])],
     *[pytest.param(flags.split(' '), words, id=flags)
       for flags, words in TABLE['flags'].items()],
     (['--num_clients=' + '9' * 400], ['--num_clients']),
     *[([f'--model={value}'], ['--model']) for value in (
         'x' * 5000, '\ud800', 'no\nsuch\n\nthing\x1b[2J')],
-    *[([f'--dataset={dataset}', f'--{flag}={value}'], [f'--{flag}=', word])
-      for dataset, flag in (('digits', 'workdir'), ('digits', 'cohorts_file'),
-                            ('npz', 'data_dir'))
+    *[([f'--dataset={dataset}', *other, f'--{flag}={value}'],
+       [f'--{flag}=', word])
+      for dataset, other, flag in (
+          ('digits', [], 'workdir'),
+          ('digits', ['--cohort=file'], 'cohort.path'), ('npz', [], 'data_dir'))
       for value, word in (('x' * 300, 'xxx'), ('a\udcff', 'UTF-8'))],
 ]
 
@@ -457,7 +460,7 @@ slow = lambda *values: pytest.param(*values, marks=pytest.mark.slow)
 WORKDIRS = [
     *[(AGAIN, {'config.json': how}) for how in (
         'directory', 'half', 'empty', 'link', '[]', '{}', DEEP, b'\xff\xfe', 35,
-        {'mu': 'x'}, {'num_rounds': None}, {'num_rounds': 10**30},
+        {'algorithm': 'x'}, {'num_rounds': None}, {'num_rounds': 10**30},
         {'num_clients': []}, {'seed': 1e999})],
     *[(AGAIN, {'metrics.jsonl': how}) for how in (
         'directory', '[]\n', '{}\n', DEEP + '\n', b'\xff\n',
@@ -543,13 +546,13 @@ VALUES = st.one_of(
         ('1e400', '-0', '0x10', '1_0', '../..', '~', '%s', '{}', '$HOME', '*')))
 SETTINGS = {'deadline': None, 'database': None, 'derandomize': True,
             'suppress_health_check': list(HealthCheck)}
-END = '--cohorts_file=/no/such'  # ends what is fine
+END = '--cohort=file(path=/no/such)'  # ends what is fine
 
 
 @settings(max_examples=25, **SETTINGS)
 @given(st.sampled_from(FIELDS), VALUES)
 def test_any_value_of_any_flag(whole, tmp_path, field, value):
-  end = [] if field.name == 'cohorts_file' else [END]  # data are missing, too
+  end = [] if field.name == 'cohort' else [END]  # data are missing, too
   done = refuse(whole, tmp_path, [f'--{field.name}={value}', *end], ['--'])
   assert done.status == 2
 

@@ -94,8 +94,9 @@ def after_one_step():
   data = mj.load_dataset('digits')
   federation = mj.Federation(
       data=data, clients=[np.array([7])], model=mj.mlp(data.num_classes),
-      algorithm=mj.fedavg(), local_steps=1, batch_size=1, momentum=0.,
-      weight_decay=0., learning_rate=.5, augment=False, keep_local_models=True)
+      algorithm=mj.fedavg(), local_steps=1, batch_size=1,
+      optimizer='sgd(momentum=0, weight_decay=0)', learning_rate=.5,
+      augment=False, keep_local_models=True)
   simulation = mj.Simulation(federation)
   before = jax.tree.map(np.copy, simulation.global_model())
   simulation.run_round()

@@ -17,21 +17,20 @@ from moon_jax.simulation import checks
 from moon_jax.simulation.simulation import Simulation
 
 
-@pytest.mark.parametrize('flags, expected', [
-    ({}, lambda t: .4),
-    ({'learning_rate_schedule': 'cosine'},
-     lambda t: .2 * (1 + math.cos(math.pi * t / 10))),
-    ({'learning_rate_schedule': 'cosine', 'warmup_rounds': 4},
+@pytest.mark.parametrize('schedule, expected', [
+    ('constant', lambda t: .4),
+    ('cosine', lambda t: .2 * (1 + math.cos(math.pi * t / 10))),
+    ('cosine(warmup=4)',
      lambda t: .1 * (t + 1) if t < 4
      else .2 * (1 + math.cos(math.pi * (t - 4) / 6))),
-    ({'learning_rate_schedule': 'step', 'learning_rate_decay': .5,
-      'decay_rounds': 3}, lambda t: .4 * .5 ** (t // 3)),
-    ({'warmup_rounds': 1}, lambda t: .4),
-    ({'warmup_rounds': 2, 'learning_rate_schedule': 'step', 'decay_rounds': 3},
+    ('step(every=3, decay=0.5)', lambda t: .4 * .5 ** (t // 3)),
+    ('constant(warmup=1)', lambda t: .4),
+    ('step(every=3, warmup=2)',
      lambda t: .2 * (t + 1) if t < 2 else .4 * .1 ** ((t - 2) // 3)),
 ])
-def test_schedules_equal_their_formulas(flags, expected):
-  config = checks.validate(Config(learning_rate=.4, num_rounds=10, **flags))
+def test_schedules_equal_their_formulas(schedule, expected):
+  config = checks.validate(Config(
+      learning_rate=.4, num_rounds=10, schedule=schedule))
   rate = learning_rates.make(config)
   np.testing.assert_allclose(
       [learning_rates.of_round(rate, t) for t in range(10)],
@@ -69,7 +68,8 @@ def test_gradients_are_clipped_before_weight_decay():
   params = {'a': np.float32([3., 4.]), 'b': np.float32([0.])}
   hparams = dict(learning_rate=.1, momentum=0., weight_decay=.5)
   for bound, scale in ((20., 1.), (1., 1 / 13)):
-    optimizer = optimizers.make('sgd', hparams | {'gradient_clip': bound}, True)
+    optimizer = optimizers.make(
+        optimizers.sgd(), hparams | {'gradient_clip': bound}, True)
     grads = {'a': np.float32([3., 4.]), 'b': np.float32([12.])}  # norm 13
     updates, _ = optimizer.update(grads, optimizer.init(params), params)
     jax.tree.map(
@@ -80,8 +80,8 @@ def test_gradients_are_clipped_before_weight_decay():
 def test_clipping_limits_the_drift_of_a_simulation():
   """One step of plain SGD moves at most learning rate times bound."""
   simulation = Simulation(tiny_federation.make(
-      gradient_clip=1e-3, local_epochs=1, batch_size=10**4, momentum=0.,
-      weight_decay=0., learning_rate=.5))
+      gradient_clip=1e-3, local_epochs=1, batch_size=10**4, learning_rate=.5,
+      optimizer='sgd(momentum=0, weight_decay=0)'))
   assert simulation.run_round().metrics['drift'] == pytest.approx(
       .5e-3, rel=1e-3)
 
@@ -93,7 +93,8 @@ def test_hyperparameters_of_0_can_be_left_out(unused):
   hparams |= dict.fromkeys(unused, 0.)
   params, states = np.float32([3., -4.]), []
   for left_out in (), unused:
-    optimizer, w = optimizers.make('sgd', hparams, unused=left_out), params
+    optimizer = optimizers.make(optimizers.sgd(), hparams, unused=left_out)
+    w = params
     state = optimizer.init(w)
     for t in range(4):
       updates, state = optimizer.update(np.float32([t - 2., 1e-3]), state, w)

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 
@@ -42,8 +43,8 @@ def test_the_command_names_what_to_run(
 
 @pytest.mark.parametrize('args, text', [
     (['data', 'check', '.', 'mine:load'], '2 training and 1 test examples'),
-    (['train', '--algorithm=mine:load', '--algorithm_args=n=1'],
-     'The signature of --algorithm=mine:load is load(data_dir)'),
+    (['train', '--algorithm=mine:load', '--algorithm.n=1'],
+     '--algorithm=mine:load has the arguments data_dir; got n=1'),
 ])
 def test_an_installed_script_imports_from_the_current_directory(
     tmp_path, args, text):
@@ -136,7 +137,7 @@ def test_output_that_takes_ascii_only_has_escaped_names(
   """Of all commands that print the name of a directory."""
   np.savez(tmp_path / 'straße.npz', x_train=np.eye(2), y_train=[0, 1],
            x_test=np.eye(2), y_test=[0, 1])
-  flags = [*small_runs.CONFIG.command().split()[3:], '--num_rounds=1']
+  flags = [*shlex.split(small_runs.CONFIG.command())[3:], '--num_rounds=1']
   with forked.Server(tmp_path, PYTHONIOENCODING='ascii',
                      JAX_COMPILATION_CACHE_DIR=compilation_cache) as server:
     def outputs(*args):

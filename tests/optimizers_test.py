@@ -1,14 +1,21 @@
 """Local and server optimizers compared with loops over one number."""
 
+import dataclasses
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import tiny_federation
 
-from federation import assert_trees_close
+from federation import assert_trees_close, linear_model
 from moon_jax import optimizers
 from moon_jax.algorithms import server
-from moon_jax.config import Config
+from moon_jax.algorithms.fednova import fednova
+from moon_jax.config import Part, parts
+from moon_jax.errors import UserError
+from moon_jax.simulation.simulation import Simulation, Simulations
 
 pytestmark = pytest.mark.usefixtures('promotion')
 GRADIENTS = (3., -.5, .1, .2, -2., .05)  # the largest first, for AMSGrad
@@ -48,7 +55,7 @@ def adam(w=1., is_amsgrad=False):
 @pytest.mark.parametrize('name, expected', [
     ('sgd', sgd()), ('adam', adam()), ('amsgrad', adam(is_amsgrad=True))])
 def test_local_optimizers(name, expected):
-  actual = trajectory(optimizers.make(name, {
+  actual = trajectory(optimizers.make(optimizers.of(name), {
       'learning_rate': RATE, 'momentum': RHO, 'weight_decay': DECAY}))
   np.testing.assert_allclose(actual, list(expected), rtol=1e-4)
 
@@ -59,7 +66,8 @@ def test_a_bound_of_0_does_not_clip(scale):
   grads = {'a': scale * np.float32([3., -4.]), 'b': scale * np.float32([.1])}
   hparams = dict(learning_rate=1., momentum=0., gradient_clip=0.)
   plain, clipping = (
-      optimizers.make('sgd', hparams, clip, unused=('momentum', 'weight_decay'))
+      optimizers.make(optimizers.sgd(), hparams, clip,
+                      unused=('momentum', 'weight_decay'))
       for clip in (False, True))
   expected, _ = plain.update(grads, plain.init(grads), grads)
   found, _ = clipping.update(grads, clipping.init(grads), grads)
@@ -97,8 +105,8 @@ def fed_adagrad(w=1.):
 @pytest.mark.parametrize('name, expected', [
     ('adam', fed_adam()), ('yogi', fed_yogi()), ('adagrad', fed_adagrad())])
 def test_server_optimizers(name, expected):
-  config = Config(server_optimizer=name, server_learning_rate=RATE)
-  actual = trajectory(server.make(config)(server.hparams(config)))
+  made = parts.make('server', Part(name, (('learning_rate', RATE),)))
+  actual = trajectory(made.optimizer_fn(made.hparams))
   np.testing.assert_allclose(actual, list(expected), rtol=1e-4)
 
 
@@ -107,6 +115,91 @@ def test_server_optimizers(name, expected):
 def test_a_first_change_of_the_size_of_tau(optimizer, divisor):
   """Adagrad with tau in the root would divide it by 32 tau."""
   for change, expected in (1e-3, -.01 / divisor), (0., 0.):
-    update, _ = optimizer.update(
-        jnp.float32(change), optimizer.init(jnp.float32(0.)))
+    step = optimizer.optimizer_fn(optimizer.hparams)
+    update, _ = step.update(jnp.float32(change), step.init(jnp.float32(0.)))
     np.testing.assert_allclose(update, expected, rtol=1e-4)
+
+
+ALONE = dict(clients=[np.arange(8)], batch_size=8, local_epochs=3,
+             learning_rate=.05)
+THREE = tiny_federation.make().data._replace(class_names=('a', 'b', 'c'))
+
+
+def trained(**changes):
+  """Returns the model of a client after two rounds of three steps."""
+  simulation = Simulation(tiny_federation.make(**{
+      'data': THREE, 'model': linear_model(), **ALONE, **changes}))
+  initial = jax.tree.map(np.copy, simulation.global_model()['params'])
+  simulation.run(2)
+  return initial, simulation.global_model()['params']
+
+
+def plain_loop(params, optimizer):
+  """Returns the same by optax alone; its state restarts in each round."""
+  x, y = THREE.train_inputs[:8], THREE.train_labels[:8]
+
+  @jax.jit
+  def step(params, state):
+    grads = jax.grad(lambda p: optax.softmax_cross_entropy_with_integer_labels(
+        x @ p['w'] + p['b'][None], y).mean())(params)
+    updates, state = optimizer.update(grads, state, params)
+    return optax.apply_updates(params, updates), state
+
+  for _ in range(2):
+    state = optimizer.init(params)
+    for _ in range(3):
+      params, state = step(params, state)
+  return params
+
+
+@pytest.mark.parametrize('given', [
+    'adamw(weight_decay=0.01)', optax.adamw(.05, weight_decay=.01),
+    lambda rate: optax.adamw(rate, weight_decay=.01)])
+def test_optimizers_of_optax_train_as_in_a_plain_loop(given):
+  """As a part, a transformation, and a function of the learning rate."""
+  initial, found = trained(optimizer=given)
+  expected = plain_loop(initial, optax.adamw(.05, weight_decay=.01))
+  assert_trees_close(found, expected)
+  without_decay = plain_loop(initial, optax.adamw(.05, weight_decay=0.))
+  assert np.abs(found['w'] - without_decay['w']).max() > 1e-5
+
+
+@pytest.mark.parametrize('make', [
+    lambda i: {'optimizer': f'sgd(momentum={(.5, .9)[i]})'},
+    lambda i: {'optimizer': f'sgd(weight_decay={i / 10})'},
+    lambda i: {'optimizer': optax.adamw}])
+def test_runs_of_several_rates_share_a_program(make):
+  """Each has the numbers that it has alone."""
+  changes = [make(i) | {'learning_rate': (.05, .2)[i]} for i in range(2)]
+  runs = Simulations([tiny_federation.make(**{
+      'data': THREE, 'model': linear_model(), **ALONE, **each})
+                      for each in changes])
+  for _ in range(2):
+    runs.run_round([0, 1])
+  for run, each in zip(runs.runs, changes):
+    assert_trees_close(run.global_model()['params'], trained(**each)[1])
+
+
+def test_runs_of_several_optimizers_do_not():
+  plain = tiny_federation.make()
+  for one, other in (('sgd', 'adam'), ('adamw', 'adamw(weight_decay=0.01)'),
+                     ('sgd', optax.sgd(.1))):
+    with pytest.raises(UserError, match='must have the same optimizer'):
+      Simulations([dataclasses.replace(plain, optimizer=each)
+                   for each in (one, other)])
+
+
+@pytest.mark.parametrize('value, words', [
+    ('lbfgs', "one of sgd, adam, .*got 'lbfgs'"),
+    ('adamw(b3=1)', 'has the arguments b1, b2, .*got b3=1'),
+    ('sgd(momentum=1)', 'momentum must be below 1; got 1'),
+    (3, 'a transformation of optax, or a function of the learning rate.*got 3'),
+])
+def test_other_optimizers_are_refused(value, words):
+  with pytest.raises(UserError, match=words):
+    tiny_federation.make(optimizer=value)
+
+
+def test_methods_that_need_sgd_refuse_transformations():
+  with pytest.raises(UserError, match="needs optimizer='sgd'; got optimizer="):
+    tiny_federation.make(algorithm=fednova(), optimizer=optax.sgd(.1))

@@ -216,6 +216,7 @@ def test_ccvr_reads_examples_in_the_last_round_only():
   simulation = Simulation(tiny_federation.make(
       model=plain._replace(apply=apply), algorithm=mj.ccvr(),
       planned_rounds=3, local_epochs=1, batch_size=3))
+  computed()  # when it is made its outputs are looked at once
   found = []
   for _ in range(3):
     simulation.run_round()

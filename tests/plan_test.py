@@ -13,8 +13,8 @@ from moon_jax.sweep import plan as plan_lib
 
 CONFIG = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,
-    participation=.5, local_epochs=3, batch_size=8, num_negatives=2,
-    num_rounds=7, eval_every=2, lanes=2)
+    participation=.5, local_epochs=3, batch_size=8,
+    algorithm='moon(num_negatives=2)', num_rounds=7, eval_every=2, lanes=2)
 RATES = plan_lib.Rates(
     seconds_per_row=2., seconds_per_job=.5, evaluation_seconds=6.,
     resident_bytes=10**9, temporary_bytes=10**6)
@@ -38,8 +38,9 @@ def test_the_estimates_are_those_of_the_round(monkeypatch):
 
 @pytest.mark.slow
 def test_the_command_measures(whole, tmp_path):
-  flags = ('--dataset=breast_cancer --model=mlp --num_clients=4 --beta=50 '
-           '--local_epochs=9 --batch_size=16 --num_rounds=5').split()
+  flags = ('--dataset=breast_cancer --model=mlp --num_clients=4 '
+           '--partition.beta=50 --local_epochs=9 --batch_size=16 '
+           '--num_rounds=5').split()
   done = whole.run('plan', *flags, cwd=tmp_path, module='moon_jax')
   assert done.status == 0, done.err
   [rows] = re.findall(r'([\d,]+) rows per round', done.out)

@@ -7,12 +7,13 @@ value. `config/limits_test.py` has single settings of a configuration.
 import functools
 import math
 
+import annotated_types
 import numpy as np
 import pytest
 import tiny_federation
 
 import moon_jax as mj
-from moon_jax.config import Config, FACTS, limits
+from moon_jax.config import Config, FACTS, KINDS, limits, Part, parts
 from moon_jax.data import client_tests, clock, cohort, partition, selection
 from moon_jax.data.clock import Timeline
 from moon_jax.errors import UserError
@@ -48,6 +49,42 @@ def test_limits_of_a_setting(name):
   for value in refused:
     with pytest.raises(UserError, match=f'^--{name} must be .*; got {value}'):
       check(value)
+
+
+ARGUMENTS = [(kind, name, argument) for kind in KINDS
+             for name in KINDS[kind].functions
+             for argument, x in parts.schema(kind, name).items() if x.limits]
+
+
+@pytest.mark.parametrize('kind, name, argument', ARGUMENTS)
+def test_limits_of_an_argument_of_a_part(kind, name, argument):
+  known = parts.schema(kind, name)
+  needed = {key: 2 for key, x in known.items() if x.is_required}
+  call = lambda value: parts.normal(
+      kind, Part(name).replace(**needed | {argument: value}))
+  is_int = known[argument].kind is int
+  accepted, refused = [], []
+  for limit in known[argument].limits:
+    match limit:
+      case annotated_types.Ge(ge=end):
+        accepted.append(end)
+        refused.append(end - 1 if is_int else below(float(end)))
+      case annotated_types.Gt(gt=end):
+        accepted.append(max(above(float(end)), 1e-30))
+        refused.append(end)
+      case annotated_types.Le(le=end):
+        accepted.append(end)
+        refused.append(end + 1 if is_int else above(float(end)))
+      case annotated_types.Lt(lt=end):
+        accepted.append(below(float(end)))
+        refused.append(end)
+  assert accepted
+  for value in accepted:
+    call(value)
+  for value in refused:
+    with pytest.raises(UserError, match=(
+        f'^--{kind}.{argument} must be .*; got {value}')):
+      call(value)
 
 
 def lognormal(name):

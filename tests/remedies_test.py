@@ -67,7 +67,7 @@ def trained(data, num_outputs=3):
   return mj.Simulation(mj.Federation(
       data=data, clients=[range(30), range(30, 60)], algorithm=mj.fedavg(),
       model=mj.from_flax(Linear(num_outputs)), batch_size=8, local_epochs=2,
-      learning_rate=.05, momentum=0.)).run(6)[-1]
+      learning_rate=.05, optimizer='sgd(momentum=0)')).run(6)[-1]
 
 
 def test_the_right_data_train_to_the_right_accuracy():

@@ -14,9 +14,10 @@ from moon_jax.simulation import build
 from moon_jax.training import run
 
 CONFIG = Config(
-    dataset='breast_cancer', model='mlp', projection_dim=8, algorithm='fedavg',
-    num_clients=8, participation=.5, beta=5., local_epochs=1, batch_size=16,
-    learning_rate=.02, num_rounds=3, checkpoint_every=100)
+    dataset='breast_cancer', model='mlp(projection_dim=8)', algorithm='fedavg',
+    num_clients=8, participation=.5, partition='dirichlet(beta=5)',
+    local_epochs=1, batch_size=16, learning_rate=.02, num_rounds=3,
+    checkpoint_every=100)
 
 
 def at(path, **changes):
@@ -39,7 +40,7 @@ def overflowing_data(path, client=3):
            std=np.ones(1))
   return Config(
       dataset='npz', data_dir=str(path), partition='natural', num_clients=5,
-      model='mlp', algorithm='moon', num_negatives=2, num_rounds=3,
+      model='mlp', algorithm='moon(num_negatives=2)', num_rounds=3,
       local_epochs=1, batch_size=16, learning_rate=.05, checkpoint_every=1)
 
 

@@ -25,8 +25,9 @@ from moon_jax.simulation import build, round_spec
 CONFIG = Config(
     dataset='breast_cancer', model='mlp', algorithm='fedavg', partition='iid',
     num_clients=6, participation=.5, num_rounds=3, local_epochs=1,
-    batch_size=16, dropout_rate=.3, dropout_stage='after_training',
-    label_noise=.2, concept_shift=2, client_test_fraction=.2,
+    batch_size=16, labels='shift(groups=2, noise_rate=0.2)',
+    rounds='synchronous(dropout_rate=0.3, dropout_stage=after_training)',
+    client_test_fraction=.2,
     client_eval_every=1, validation_fraction=.1, train_examples=300, seed=2)
 
 # Functions that draw -> how many different streams they have.
@@ -39,9 +40,9 @@ _HELPERS = 'subset', '_random', '_devices'  # their callers count
 @pytest.mark.parametrize('changes, expected', [
     ({}, {'is_lost': 3 * 3}),
     ({'cohort': 'power_of_choice'}, {'is_lost': 3 * 3, 'choose': 3}),
-    ({'clock': 'lognormal', 'clock_args': 'availability=.9'},
+    ({'clock': 'lognormal(availability=0.9)'},
      {'lognormal': 1, 'synchronous': 1}),
-    ({'clock_file': 'devices.csv', 'availability_file': 'windows.csv'},
+    ({'clock': 'file(path=devices.csv, availability_file=windows.csv)'},
      {'read': 1, 'read_trace': 1, 'synchronous': 1})])
 def test_draws_on_the_host(
     changes, expected, monkeypatch, tmp_path):

@@ -48,9 +48,9 @@ def federation(**changes):
   return mj.Federation(**{
       'data': token_data(), 'clients': CLIENTS, 'model': bigram(),
       'algorithm': mj.fedavg(), 'batch_size': 4, 'local_epochs': 2,
-      'learning_rate': .5, 'momentum': 0., 'weight_decay': 0.,
-      'last_batch': 'keep',
-      'shuffle': False, 'evaluate_clients': True, **changes})
+      'learning_rate': .5, 'optimizer': 'sgd(momentum=0, weight_decay=0)',
+      'last_batch': 'keep', 'shuffle': False, 'evaluate_clients': True,
+      **changes})
 
 
 def test_a_mean_over_a_client_is_over_its_predictions():

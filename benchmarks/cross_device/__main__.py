@@ -77,7 +77,7 @@ def measure(args: argparse.Namespace) -> dict:
 def _sides(args, flags, has_dropout, scratch):
   """Writes the shared inputs; returns for each side a function that runs it."""
   if not has_dropout:
-    flags = [*flags, '--model_args=has_dropout=False']
+    flags = [*flags, '--model.has_dropout=False']
   inputs, num_cores = str(scratch / 'inputs.npz'), host.num_cores()
   task = common.run(moon_side.write_inputs, flags, inputs) | {
       'inputs': inputs, 'has_dropout': has_dropout}

@@ -60,7 +60,7 @@ _SIDES = {
     'pfl-research': _Side('pfl_side.py', 'pfl', methods=('fedavg',)),
     'FedJAX': _Side('fedjax_side.py', 'fedjax', methods=('fedavg',))}
 _MIN_ACCURACY = .15  # of 10 clients after all rounds; chance is 0.1
-_METHODS = {'fedavg': {'mu': -1.}, 'moon': {'mu': 1.}}
+_METHODS = {'fedavg': 'fedavg', 'moon': 'moon(mu=1)'}
 
 
 def main() -> None:
@@ -149,9 +149,10 @@ def _keys(args, names):
 def _measured(name, algorithm, clients, args, scratch):
   """Runs a side until no other process disturbs it, at most three times."""
   config = Config(
-      dataset='cifar10', data_dir=args.data_dir, algorithm=algorithm,
+      dataset='cifar10', data_dir=args.data_dir,
+      algorithm=_METHODS[algorithm],
       num_clients=clients, local_epochs=1, augment=False,
-      num_rounds=sides.WARM_UP + args.repeats, **_METHODS[algorithm])
+      num_rounds=sides.WARM_UP + args.repeats)
   if clients != report.CLIENTS:
     config = dataclasses.replace(
         config, partition='iid', batch_size=min(64, 50_000 // clients))
@@ -204,8 +205,9 @@ def _peer(name, config, args, inputs):
         'threads': threads,
         'workers': cores if is_parallel else 1} | {
             field: getattr(config, field) for field in (
-                'algorithm', 'batch_size', 'learning_rate', 'momentum',
-                'weight_decay', 'mu', 'temperature', 'num_rounds')}))
+                'batch_size', 'learning_rate', 'num_rounds')} | {
+            'algorithm': config.algorithm.name, **config.args('optimizer'),
+            'mu': 0., 'temperature': .5, **config.args('algorithm')}))
     paths = source, common.ROOT, common.ROOT / 'benchmarks', here
     process = subprocess.run(
         [python, here / program, task, answer], cwd=directory,

@@ -28,10 +28,10 @@ def train(task, data):
         std=arrays['std'].tolist())
     clients = np.split(arrays['clients'], np.cumsum(arrays['sizes'])[:-1])
   config = types.SimpleNamespace(
-      seed=0, model='simple_cnn', local_epochs=1, augment=False, **{
-          name: task[name] for name in (
-              'algorithm', 'batch_size', 'learning_rate', 'momentum',
-              'weight_decay', 'mu', 'temperature')})
+      seed=0, model=types.SimpleNamespace(name='simple_cnn'), local_epochs=1,
+      algorithm=types.SimpleNamespace(name=task['algorithm']), augment=False,
+      batch_size=task['batch_size'], learning_rate=task['learning_rate'],
+      args={'algorithm': task, 'optimizer': task}.get)
   workers = task['workers']
   loop = (torch_loop.Processes(config, dataset, clients, workers)
           if workers > 1 else torch_loop.Loop(config, dataset, clients))

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/flags.md from the flags.
+"""Writes the tables of docs/flags.md, and docs/parts.md, from the code.
 
 python docs/site/flag_tables.py
 """
@@ -7,7 +7,7 @@ import pathlib
 import re
 
 from moon_jax.cli.help_page import number
-from moon_jax.config import Config, FACTS, TOPICS
+from moon_jax.config import Config, FACTS, KINDS, Part, parts, PARTS, TOPICS
 
 
 def tables(page: str) -> str:
@@ -23,7 +23,8 @@ def _row(name):
   facts, default = FACTS[name], getattr(Config, name)
   shown = (('off', 'on')[default] if isinstance(default, bool) else
            'empty' if default == '' else
-           f'`{default}`' if isinstance(default, str) else number(default))
+           f'`{default}`' if isinstance(default, str | Part)
+           else number(default))
   text = re.sub(r'--\w+(=[\w.]+)?', r'`\g<0>`', facts['help'])
   text = re.sub(r'\(docs/(\w+\.md)\)', r'([\1](\1))', text)
   if facts['page']:
@@ -32,11 +33,76 @@ def _row(name):
     text += f' Values: {", ".join(f"`{x}`" for x in facts["choices"])}.'
   if facts['is_input']:
     text += ' *(the path is free; the content must not change)*'
-  elif facts['is_free']:
+  elif facts['role'] in ('stop', 'speed', 'place'):
     text += ' *(free)*'
   return f'| `--{name}` | {shown} | {text} |\n'
+
+
+def parts_page() -> str:
+  """Returns docs/parts.md: all functions of all kinds, with arguments."""
+  lines = [_PARTS.strip(), '']
+  for kind in PARTS:
+    lines += [f'## {kind}', '', FACTS[kind]['help'], '',
+              f'Example: `--{kind}=\'{KINDS[kind].example}\'`', '',
+              '| function | arguments | |', '|---|---|---|']
+    for name in KINDS[kind].functions:
+      summary, entries = parts.describe(kind, name)
+      shown = '<br>'.join(
+          f'`{x.name}`' + (f' = `{x.default}`' if x.default else ', required')
+          + (f' ({x.limits})' if x.limits else '') + (
+              f': {x.help}' if x.help else '') for x in entries)
+      lines.append(f'| `{name}` | {_cell(shown)} | {_cell(summary)} |')
+    lines.append('')
+  return '\n'.join(lines)
+
+
+def _cell(text):
+  return text.replace('|', '\\|')
+
+
+_PARTS = """
+# Parts of a run
+
+A part is a function with arguments, written as a call: `moon(mu=5)`, `dirichlet(beta=0.1)`,
+`fedbuff(concurrency=10, buffer_size=5, staleness=polynomial(exponent=1))`. On the command line these are the
+same: `--algorithm='moon(mu=5)'`, and `--algorithm=moon --algorithm.mu=5`, which needs no quotes. Later flags
+replace earlier ones; a call replaces the whole part with all its arguments. The same text is valid in flag
+files, in TOML, in Python (`mj.Config(algorithm='moon(mu=5)')`), in `--grid`, and stands in config.json and in
+tables. Arguments are numbers, True or False, None, lists, words without quotes, or calls.
+`moon-jax train --help algorithm.moon` prints the arguments of a function.
+
+**Your own function** is `MODULE:FUNCTION(argument=value)`; its signature is checked in the same way:
+
+```python
+from typing import Annotated, Literal
+from annotated_types import Ge
+import moon_jax as mj
+
+def fedhalf(fraction: Annotated[float, Ge(0)] = 0.5,
+            num_clients: mj.FromRun[int] = 0) -> mj.Algorithm:
+  ...
+```
+
+`fraction` is an argument with a limit. `num_clients` is annotated with `mj.FromRun`, so that the run gives
+its value and a call cannot. `Literal['a', 'b']` lists valid words, and `mj.File` is a path whose content
+identifies a run. Values of a run by kind:
+
+| kind | values |
+|---|---|
+| partition | `dataset`, `labels`, `num_examples`, `num_clients`, `seed`, `client_of_example`, `names` |
+| labels | `labels`, `clients`, `num_classes`, `seed` |
+| cohort | `num_clients`, `num_rounds` (of `file`) |
+| model | `num_classes`, `num_tokens`, `task`; `num_classes`, `num_tokens` and `rngs` also without annotation |
+| algorithm | `num_clients`, `num_rounds`, `participation`, `local_epochs` |
+| aggregation | `byzantine`, the hostile clients per round that a rule assumes |
+| schedule | `learning_rate`, `num_rounds` |
+| clock | `num_clients`, `seed` |
+
+The tables below are generated from the code by `python docs/site/flag_tables.py`.
+"""
 
 
 if __name__ == '__main__':
   _PAGE = pathlib.Path(__file__).parents[1] / 'flags.md'
   _PAGE.write_text(tables(_PAGE.read_text(encoding='utf-8')), encoding='utf-8')
+  _PAGE.with_name('parts.md').write_text(parts_page(), encoding='utf-8')

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moon_jax import optimizers
 from moon_jax.algorithms import base, registry
-from moon_jax.cli.help_page import number
-from moon_jax.config import Config
+from moon_jax.config import Config, parts
 from moon_jax.models import simple_cnn
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -28,36 +28,39 @@ KINDS = {
 }
 # Methods of docs/algorithms.md, which has their equations as formulas.
 _WITH_FORMULAS = ('fedavg', 'fedprox', 'moon', 'scaffold', 'fednova', 'solo')
+_WITHOUT_SECTION = ('moon_l2', 'centralized')
 
 
 def page() -> str:
   """Returns docs/methods.md."""
-  parts = [_HEAD]
+  blocks = [_HEAD]
   for kind, (title, _) in KINDS.items():
     rows = [_row(name) for name, method in registry.METHODS.items()
             if method.kind == kind]
-    parts.append(f'## {title}\n\n{_TABLE_HEAD}\n' + '\n'.join(rows))
-  parts += [_section(name) for name in registry.METHODS
-            if name not in (*_WITH_FORMULAS, 'centralized')]
-  return '\n\n'.join(parts) + '\n'
+    blocks.append(f'## {title}\n\n{_TABLE_HEAD}\n' + '\n'.join(rows))
+  blocks += [_section(name) for name in registry.METHODS
+             if name not in (*_WITH_FORMULAS, *_WITHOUT_SECTION)]
+  return '\n\n'.join(blocks) + '\n'
 
 
 _HEAD = '''# Methods
 
-The built-in methods: `--algorithm=NAME` on the command line, `moon_jax.NAME()`
-in Python. `--algorithm_args=alpha=0.1,lam=1` sets arguments of the function,
-and `--grid alpha=0.01,0.1` of `moon-jax sweep` tries several values.
+The built-in methods: `--algorithm='NAME(ARGUMENT=VALUE)'` on the command line,
+`moon_jax.NAME()` in Python. `--algorithm.ARGUMENT=VALUE` sets one argument, and
+`--grid algorithm.ARGUMENT=VALUE,VALUE` of `moon-jax sweep` tries several.
+[Parts of a run](parts.md#algorithm) describes the arguments.
 
 The columns *keeps*, *receives* and *sends* are what a client stores between
 rounds, receives at the start of a round and sends at its end, in sizes of the
 model: here MOON's CNN for CIFAR-10, with 10 clients. A model that is averaged
 and also sent by itself counts twice (FedAMP, FedCross, FedDisco, FedFomo).
 
-Server steps such as FedAdam (`--server_optimizer`, `--server_momentum`) combine
-with any method that has a server, except CCVR and FedProto. Clients of FedAMP,
-FedCross and FedFomo do not start from the global model, so there these steps
-change only the model that is reported. Most papers use plain SGD (`--momentum=0
---weight_decay=0`), and some average uniformly (`--weighting=uniform`).
+Server steps such as FedAdam (`--server=adam`) combine with any method that has
+a server, except CCVR and FedProto. Clients of FedAMP, FedCross and FedFomo do
+not start from the global model, so there these steps change only the model that
+is reported. Most papers use plain SGD
+(`--optimizer='sgd(momentum=0, weight_decay=0)'`), and some average uniformly
+(`--weighting=uniform`).
 CCVR, FedKD and FedPHP read the number of rounds: in Python give a federation
 `planned_rounds`.
 
@@ -136,30 +139,29 @@ The code was imported and run with another data set; nothing of it is here.
 
 def _row(name):
   method = registry.METHODS[name]
-  paper = f'[{method.paper}]({method.link})' if method.paper else ''
+  paper = f'[{method.paper}]({method.url})' if method.paper else ''
   link = (f'[{method.title}](algorithms.md#{_anchor(method.title)})'
           if name in _WITH_FORMULAS else
+          f'[{method.title}](algorithms.md#the-l2-ablation-of-moon)'
+          if name == 'moon_l2' else
           f'[{method.title}](#{_anchor(method.title)})'
           if name != 'centralized' else method.title)
   keeps, receives, sends = sizes(name)
-  arguments = ' '.join(
-      f'`{key}={number(x.default)}`' for key, x in method.arguments.items())
-  flags = ' '.join(f'`--{flag}`' for flag in method.flags
-                   if flag not in registry.COMBINING)
+  _, entries = parts.describe('algorithm', name)
+  arguments = ' '.join(f'`{x.name}={x.default}`' for x in entries)
   return (f'| {link} `{name}` | {paper} | {keeps} | {receives} | {sends} | '
-          f'{" ".join(filter(None, (arguments, flags)))} | '
-          f'{released_code(name)} |')
+          f'{arguments} | {released_code(name)} |')
 
 
 def sizes(name: str) -> tuple[str, str, str]:
   """Returns what a client keeps, receives and sends, in sizes of the model."""
   algorithm = registry.make(Config(
-      algorithm=name, num_clients=1 if name == 'centralized' else 10,
-      momentum=0., mu=registry.METHODS[name].default_mu))
+      algorithm=name, num_clients=1 if name == 'centralized' else 10))
   model, example = simple_cnn(10), jnp.zeros((1, 32, 32, 3))
 
   def trace(key):
-    view = base.first_view(algorithm, model.init(key, example), 10)
+    view = base.first_view(
+        algorithm, model.init(key, example), 10, optimizers.sgd().hparams)
     batch = base.Batch(example, jnp.zeros(1, jnp.int32), jnp.ones(1))
     download = () if algorithm.per_client_init else view.variables
     return view.variables, (
@@ -179,14 +181,15 @@ def _times(x):
 def _section(name):
   """Returns the equations and the code of a method, side by side."""
   method = registry.METHODS[name]
-  module = sys.modules[method.factory.__module__]
+  factory = inspect.unwrap(parts.function_of('algorithm', parts.Part(name)))
+  module = sys.modules[factory.__module__]
   path = pathlib.Path(inspect.getsourcefile(module)).relative_to(ROOT)
   functions = [node.name for node in ast.parse(
       (ROOT / path).read_text(encoding='utf-8')).body
                if isinstance(node, ast.FunctionDef)]
   return f'''### {method.title}
 
-[{method.paper}]({method.link}). `--algorithm={name}`, `moon_jax.{name}()`.
+[{method.paper}]({method.url}). `--algorithm={name}`, `moon_jax.{name}()`.
 
 <div class="beside" markdown="1">
 <div markdown="1">
@@ -214,8 +217,9 @@ def readme(text: str) -> str:
   """Returns README.md with the lists of the methods."""
   lines = ''
   for kind, (_, words) in KINDS.items():
-    found = [f'{x.title} ([{x.paper}]({x.link}))' if x.paper else x.title
-             for x in registry.METHODS.values() if x.kind == kind]
+    found = [f'{x.title} ([{x.paper}]({x.url}))' if x.paper else x.title
+             for name, x in registry.METHODS.items()
+             if x.kind == kind and name != 'moon_l2']
     lines += (f'| [{len(found)} methods](docs/methods.md) that {words} | '
               f'{", ".join(found)} |\n')
   return re.sub(r'(\| \[\d+ methods\]\S+ that .*\n)+', lambda _: lines, text)

@@ -35,7 +35,7 @@ import time
 
 import numpy as np
 
-from experiments import keep
+from experiments import convert, keep
 from experiments.full import questions
 from experiments.full.questions import Run
 
@@ -199,6 +199,8 @@ def collect(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:
     if not is_finished(source, run):
       continue
     keep.keep(source, target)
+    convert.convert(target / 'config.json')  # of the flags of its commit
+    convert.convert(target / 'summary.json')
     print(target)
 
 

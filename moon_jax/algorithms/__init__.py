@@ -5,3 +5,8 @@ factories raise a UserError for arguments out of range (`arguments.py`).
 `registry.py` lists the methods by name. `server.py` and `privacy.py` wrap any
 method in a server optimizer and in differential privacy.
 """
+
+import lazy_loader as _lazy_loader
+
+__getattr__, __dir__, __all__ = _lazy_loader.attach(__name__, {
+    'asynchronous', 'attacks', 'compress', 'robust'})

@@ -9,12 +9,12 @@ from moon_jax.config import Config
 
 
 def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
-  """Returns epsilon, the privacy loss of one client's data at --dp_delta.
+  """Returns epsilon, the privacy loss of one client's data at delta.
 
   It covers the sequence of global models, which is all that DP-FedAvg protects,
   against an observer who does not know --seed. Neighbouring federations differ
   in one client, replaced by any other: the sum of clipped updates then changes
-  by at most 2 --dp_clip. The result is the smaller of two bounds:
+  by at most 2 clip. The result is the smaller of two bounds:
 
   - the client that took part most often, with one Gaussian mechanism each time;
   - if cohorts are sampled and clients keep no state between rounds (state
@@ -23,36 +23,38 @@ def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
     https://arxiv.org/abs/1808.00087).
 
   Clients that fail count as if they had sent their update. With
-  --dp_noise_by=clients epsilon covers the messages of a client, and only the
+  noise_by=clients epsilon covers the messages of a client, and only the
   first bound counts.
 
-  With --dp_unit=example neighbours differ in one example, and only the first
+  With --privacy=example neighbours differ in one example, and only the first
   bound counts: an example is in one batch of each local epoch, so that a client
   has a Gaussian mechanism for each of its epochs (at most one for each local
   step, with --local_steps). Which batch it is in is taken as known.
 
   Args:
-    config: with dp_clip and dp_noise_multiplier above 0.
+    config: with a noise_multiplier above 0.
     cohorts: the clients of each round so far.
   """
   import dp_accounting
   from dp_accounting import rdp
 
+  private = config.args('privacy')
+
   def bound(event, count):
     accountant = rdp.RdpAccountant(
         neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
     accountant.compose(event, count)
-    return float(accountant.get_epsilon(config.dp_delta))
+    return float(accountant.get_epsilon(private['delta']))
 
-  gaussian = dp_accounting.GaussianDpEvent(config.dp_noise_multiplier / 2)
+  gaussian = dp_accounting.GaussianDpEvent(private['noise_multiplier'] / 2)
   visits = Counter(itertools.chain.from_iterable(cohorts))
-  if config.dp_unit == 'example':
+  if config.privacy.name == 'example':
     return bound(gaussian, max(visits.values()) * (
         config.local_steps or config.local_epochs))
   bounds = [bound(gaussian, max(visits.values()))]
   is_stateless = not registry.method(config).keeps_client_state
-  is_central = config.dp_noise_by == 'server'
-  if not config.cohorts_file and is_stateless and is_central:
+  is_central = private['noise_by'] == 'server'
+  if config.cohort.name != 'file' and is_stateless and is_central:
     sampled = dp_accounting.SampledWithoutReplacementDpEvent(
         config.num_clients, config.cohort_size(), gaussian)
     bounds.append(bound(sampled, len(cohorts)))

@@ -13,7 +13,7 @@ https://arxiv.org/abs/2003.13461, algorithm 1.
 The local optimizer moves a_i, in the first step of a round as in the released
 code (https://github.com/MLOPTPSU/FedTorch). That code mixes outputs; w_i moves
 before the gradient of v_i; a_i has the gradient <v_i - w_i, a_i g_v +
-(1 - a_i) g_w> + 0.02 a_i; here --weight_decay is on a_i too. Paper and code
+(1 - a_i) g_w> + 0.02 a_i; here weight decay is on a_i too. Paper and code
 average uniformly.
 """
 

@@ -18,7 +18,7 @@ When updates arrive depends on simulated time and not on values, so
 with. In FedAsync's algorithm 1 the tau of the newest model is 1; here it is 0.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 import functools
 
 import jax
@@ -60,10 +60,6 @@ def hinge(slope: float = 10.0, delay: float = 4.0) -> Weight:
   at_least(0, delay=delay, usual=4)
   return lambda staleness: 1 / (
       slope * jnp.maximum(staleness - delay, 0.) + 1.)
-
-
-WEIGHTS: Mapping[str, Callable[..., Weight]] = {
-    function.__name__: function for function in (constant, polynomial, hinge)}
 
 
 def with_staleness(algorithm: Algorithm, max_staleness: int,

@@ -73,6 +73,13 @@ def of_clients(craft: Craft, num_attackers: int, num_clients: int,
                 {'attack_seed': attackers.as_hparam(seed)})
 
 
+def label_flip() -> None:
+  """Hostile clients train on flipped labels, y replaced by K - 1 - y.
+
+  See `moon_jax.label_shift.flipped`; updates are not changed.
+  """
+
+
 def sign_flip(scale: float = 1.0) -> Craft:
   """Returns the attack -scale u_i, of Li et al., RSA, AAAI 2019.
 
@@ -184,11 +191,6 @@ def min_max(direction: str = 'std') -> Craft:
 
   return craft
 
-
-# The attacks on updates of --attack by name.
-ATTACKS: dict[str, Callable[..., Craft]] = {
-    attack.__name__: attack for attack in (
-        sign_flip, scaling, gaussian, inner_product, little_is_enough, min_max)}
 
 
 def _moments(u_JD, is_in_J):

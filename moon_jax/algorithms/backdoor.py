@@ -76,7 +76,7 @@ class Backdoor:
       raise UserError(
           '--attack=backdoor needs test examples of other classes than its '
           f'target={self.target}; got only {len(is_other)} of that class. '
-          'Raise --eval_examples, or give another target in --attack_args')
+          'Raise --eval_examples, or give another --attack.target')
     return (self.stamped(dataset.test_inputs[is_other]),
             np.full_like(dataset.test_labels[is_other], self.target))
 
@@ -98,12 +98,12 @@ class Backdoor:
           f'{dataset.task_name} of {dataset.name}. Choose another --attack')
     if self.target >= num_classes:
       raise UserError(
-          f'--attack_args: target must be a class of {dataset.name}, 0 to '
+          f'--attack.target must be a class of {dataset.name}, 0 to '
           f'{num_classes - 1}; got {self.target}')
     least = min(dataset.train_inputs.shape[1:3])
     if self.size > least:
       raise UserError(
-          f'--attack_args: size must be at most {least}, the smaller side of '
+          f'--attack.size must be at most {least}, the smaller side of '
           f'images of {dataset.name}; got {self.size}')
     if not clients_lib.are_disjoint(clients):
       raise UserError('--attack=backdoor needs clients that share no examples; '

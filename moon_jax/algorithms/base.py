@@ -4,7 +4,7 @@ The functions are written for one client and one batch. The engine alone deals
 with stacking, padding, lanes and devices.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import functools
 import inspect
 import types
@@ -418,12 +418,13 @@ def with_view(algorithm: Algorithm,
 
 
 def first_view(algorithm: Algorithm, variables: Variables,
-               num_classes: int = 0) -> View:
+               num_classes: int = 0, hparams: Iterable[str] = ()) -> View:
   """Returns the view of a client with one example and one step, for tracing.
 
-  `num_classes` is the length of its label counts.
+  `num_classes` is the length of its label counts, and `hparams` are the names
+  of those of the local optimizer.
   """
-  names = {*HYPERPARAMETERS, *algorithm.hparams}
+  names = {*HYPERPARAMETERS, *algorithm.hparams, *hparams}
   return View(
       variables=variables,
       server=call(algorithm.broadcast, algorithm.init_server(variables),

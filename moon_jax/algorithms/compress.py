@@ -181,11 +181,6 @@ def powersgd(rank: int = 2, iterations: int = 2) -> Compressor:
   return Compressor(apply, bits, has_feedback=True)
 
 
-# The compressors of --compress by name.
-COMPRESSORS: dict[str, Callable[..., Compressor]] = {
-    compressor.__name__: compressor
-    for compressor in (top_k, random_k, qsgd, sign, powersgd)}
-
 
 def with_compression(algorithm: Algorithm,
                      compressor: Compressor) -> Algorithm:

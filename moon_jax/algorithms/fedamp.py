@@ -27,6 +27,7 @@ from moon_jax.algorithms import mixing
 from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.config.parts import FromRun
 
 
 class Cloud(NamedTuple):
@@ -36,7 +37,7 @@ class Cloud(NamedTuple):
   xi_CC: jax.Array  # the weights of u_i in row i
 
 
-def fedamp(num_clients: int, alpha: float = 0.01, sigma: float = 1.0,
+def fedamp(num_clients: FromRun[int], alpha: float = 0.01, sigma: float = 1.0,
            lam: float = 0.01) -> Algorithm:
   """Returns FedAMP for `num_clients` clients; with lam=0 they train alone."""
   above(0, alpha=alpha, usual=0.01)

@@ -44,7 +44,7 @@ def fedbabu(head: str = 'out', finetune_epochs: int = 5) -> Algorithm:
   split, names = parts.body_and_head(head), head.split()
 
   def personal_model(trained, view, model, examples):
-    optimizer = optimizers.make('sgd', view.hparams)
+    optimizer = optimizers.make(optimizers.sgd(), view.hparams)
 
     def step(epoch, carry, batch):
       variables, opt_state = carry

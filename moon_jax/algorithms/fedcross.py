@@ -28,9 +28,11 @@ from moon_jax.algorithms import mixing
 from moon_jax.algorithms.arguments import at_least, from_0_to_1, one_of
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.config.parts import FromRun
 
 
-def fedcross(num_clients: int, alpha: float = 0.99, selection: str = 'lowest'
+def fedcross(num_clients: FromRun[int], alpha: float = 0.99,
+             selection: str = 'lowest'
              ) -> Algorithm:
   """Returns FedCross for two or more clients, which all train each round."""
   at_least(2, num_clients=num_clients, usual=10)

@@ -24,9 +24,10 @@ import optax
 from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.config.parts import FromRun
 
 
-def feddyn(num_clients: int, alpha: float = 0.01,
+def feddyn(num_clients: FromRun[int], alpha: float = 0.01,
            mean_examples: float = 0.) -> Algorithm:
   """Returns FedDyn; `mean_examples` is n, or 0 for the paper's alpha."""
   above(0, alpha=alpha, usual=0.01)

@@ -26,9 +26,11 @@ from moon_jax.algorithms import mixing
 from moon_jax.algorithms.arguments import at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.config.parts import FromRun
 
 
-def fedfomo(num_clients: int, num_models: int = 5, epsilon: float = 0.3,
+def fedfomo(num_clients: FromRun[int], num_models: int = 5,
+            epsilon: float = 0.3,
             epsilon_decay: float = 0.05, l1: bool = False) -> Algorithm:
   """Returns FedFomo, where clients receive `num_models` models of others."""
   at_least(1, num_models=num_models, usual=5)

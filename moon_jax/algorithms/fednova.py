@@ -22,22 +22,33 @@ A model's mutable state (batch statistics) is averaged as in FedAvg.
 """
 
 import functools
+from typing import Annotated
 
+from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import base, order
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fedprox import with_proximal
+from moon_jax.config.parts import checked, FromRun
 from moon_jax.errors import UserError
 
 
-def fednova() -> Algorithm:
-  """Returns FedNova; equal to FedAvg if all clients make equally many steps."""
-  return with_fednova(fedavg())
+@checked
+def fednova(proximal_mu: Annotated[float, Ge(0)] = 0.) -> Algorithm:
+  """Returns FedNova; equal to FedAvg if all clients make equally many steps.
+
+  Args:
+    proximal_mu: weight of the proximal term of FedProx in the loss; 0 has none.
+  """
+  made = fedavg()
+  return with_fednova(
+      with_proximal(made, proximal_mu) if proximal_mu else made)
 
 
-def with_fednova(algorithm: Algorithm) -> Algorithm:
+def with_fednova(algorithm: FromRun[Algorithm]) -> Algorithm:
   """Returns `algorithm` with FedNova's average of client updates.
 
   Args:

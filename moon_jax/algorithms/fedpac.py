@@ -35,9 +35,11 @@ from moon_jax.algorithms import (
 from moon_jax.algorithms.arguments import at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import with_terms
+from moon_jax.config.parts import FromRun
 
 
-def fedpac(num_clients: int, lam: float = 1.0, head_fraction: float = 1 / 6,
+def fedpac(num_clients: FromRun[int], lam: float = 1.0,
+           head_fraction: float = 1 / 6,
            head: str = 'out') -> Algorithm:
   """Returns FedPAC; `head` is the name of the last layer."""
   from_0_to_1(head_fraction=head_fraction, usual='1/6')

@@ -27,10 +27,11 @@ from moon_jax.algorithms import labels
 from moon_jax.algorithms.arguments import from_0_to_1, one_of
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.config.parts import FromRun
 
 
 def fedphp(lam: float = 0.1, mu_max: float = 0.9, transfer: str = 'kd',
-           participation: float = 1.0) -> Algorithm:
+           participation: FromRun[float] = 1.0) -> Algorithm:
   """Returns FedPHP. Client state is h_i and n.
 
   Args:

@@ -29,10 +29,11 @@ from moon_jax.algorithms import last_layer, prototypes
 from moon_jax.algorithms.arguments import at_least, one_of
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.config.parts import FromRun
 
 
 def fedproto(lam: float = 1.0, form: str = 'paper', head: str = 'out',
-             local_epochs: int = 1) -> Algorithm:
+             local_epochs: FromRun[int] = 1) -> Algorithm:
   """Returns FedProto; `head` is the last layer, `lam` 0 is training alone."""
   one_of(('paper', 'released'), form=form)
   at_least(0, lam=lam, usual=1)

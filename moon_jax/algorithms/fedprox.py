@@ -10,15 +10,20 @@ https://arxiv.org/abs/1812.06127, equation 2.
 `with_proximal` adds the term to the loss F_i of another algorithm.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge
 import optax
 
 from moon_jax.algorithms import order
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.config.parts import checked
 from moon_jax.errors import UserError
 
 
-def fedprox(mu: float = 0.01) -> Algorithm:
+@checked
+def fedprox(mu: Annotated[float, Ge(0)] = 0.01) -> Algorithm:
   """Returns FedProx with weight `mu` of the proximal term; 0 is FedAvg."""
   return _with_term(fedavg(), mu, 'mu')
 

@@ -31,9 +31,10 @@ from moon_jax.algorithms.arguments import (
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedsam import uphill
+from moon_jax.config.parts import FromRun
 
 
-def fedspeed(num_clients: int, lam: float = 10., rho: float = 0.1,
+def fedspeed(num_clients: FromRun[int], lam: float = 10., rho: float = 0.1,
              alpha: float = 1., averaged: str = 'cohort') -> Algorithm:
   """Returns FedSpeed, by default with the numbers of the released code.
 

@@ -16,7 +16,7 @@ code (https://github.com/QinbinLi/MOON) differ from the paper:
 - first_negative="random": clients begin with a randomly initialized network as
   their first remembered model. The released code has such negatives only for
   clients that have not been sampled so far, from the second round on.
-- negatives_pool="released": the code appends models until the pool has k. Then
+- pool="released": the code appends models until the pool has k. Then
   it moves models one place down, beginning with the newest, before it stores
   the new model w:
 
@@ -27,29 +27,36 @@ code (https://github.com/QinbinLi/MOON) differ from the paper:
   The released code stores the models of all clients in every round; here a
   client stores its model when it has trained.
 
-Section 4.6 compares with an l2 penalty: `l2` has |z - z_glob| for l_con.
+Section 4.6 compares with an l2 penalty: `moon_l2` has |z - z_glob| for l_con.
 """
 
 import functools
-from typing import NamedTuple, SupportsIndex
+from typing import Annotated, Literal, NamedTuple
 
+from annotated_types import Ge, Gt
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax import losses, platforms
-from moon_jax.algorithms.arguments import one_of
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
+from moon_jax.algorithms.fedprox import with_proximal
+from moon_jax.config.parts import checked
 
 _FEW_MODELS = 4  # up to which accelerators project previous models unrolled
 _FEW_WEIGHTS = 2**20  # of a model, up to which accelerators stack models
 
 
-def moon(num_negatives: int = 1, mu: float = 5.0, temperature: float = 0.5,
-         first_negative: str = 'none', negatives_pool: str = 'newest'
-         ) -> Algorithm:
+_Weight = Annotated[float, Ge(0)]
+
+
+@checked
+def moon(num_negatives: Annotated[int, Ge(1)] = 1, mu: _Weight = 5.0,
+         temperature: Annotated[float, Gt(0)] = 0.5,
+         first_negative: Literal['none', 'random'] = 'none',
+         pool: Literal['newest', 'released'] = 'newest',
+         proximal_mu: _Weight = 0.0) -> Algorithm:
   """Returns MOON.
 
   Args:
@@ -59,29 +66,25 @@ def moon(num_negatives: int = 1, mu: float = 5.0, temperature: float = 0.5,
     temperature: tau of the contrastive loss.
     first_negative: "none", or "random" for clients that begin with a randomly
       initialized network as the first entry of their pool.
-    negatives_pool: how a full pool takes a model: "newest" keeps the newest k,
-      "released" is the order of the released code.
+    pool: how a full pool takes a model: "newest" keeps the newest k, "released"
+      is the order of the released code.
+    proximal_mu: weight of the proximal term of FedProx in the loss; 0 has none.
 
   Raises:
-    UserError: if k is not an integer of at least 1, or there is no such
-      choice.
+    UserError: if an argument is out of range.
 
   Examples:
     >>> algorithm = moon_jax.moon(num_negatives=2, mu=1.0)
   """
-  if not isinstance(num_negatives, SupportsIndex) or num_negatives < 1:
-    raise UserError('num_negatives of the algorithm must be an integer of at '
-                    f'least 1; got {num_negatives!r}. num_negatives=1 is usual')
-  one_of(('none', 'random'), first_negative=first_negative)
-  one_of(tuple(POOLS), negatives_pool=negatives_pool)
   init_fn = pool_of_one if first_negative == 'random' else empty_pool
-  return fedavg()._replace(
+  made = fedavg()._replace(
       init_client=functools.partial(init_fn, num_negatives),
-      finish=functools.partial(finish, POOLS[negatives_pool]),
+      finish=functools.partial(finish, POOLS[pool]),
       frozen=frozen, loss=functools.partial(loss, contrastive_B),
       hparams={'mu': mu, 'temperature': temperature},
       penalties={'contrastive_loss': 'mu'},
       draws_client_state=first_negative == 'random')
+  return with_proximal(made, proximal_mu) if proximal_mu else made
 
 
 class Memory(NamedTuple):
@@ -128,7 +131,7 @@ def released(memory: Memory, variables: dict) -> Memory:
   return Memory(jax.tree.map(store, models, variables), n + 1)
 
 
-# How a pool takes a new model, by the value of --negatives_pool.
+# How a pool takes a new model, by the value of `pool`.
 POOLS = {'newest': newest, 'released': released}
 
 
@@ -226,10 +229,11 @@ def loss(penalty_B_fn, model, variables, batch, view):
   return total, LossAux(variables, {'contrastive_loss': penalty})
 
 
-def l2(mu: float = 5.0) -> Algorithm:
+@checked
+def moon_l2(mu: _Weight = 5.0) -> Algorithm:
   """Returns the l2 ablation of MOON with weight `mu`; 0 is FedAvg.
 
-  On the command line it is --algorithm=moon --contrastive=l2.
+  On the command line it is --algorithm=moon_l2.
   """
   return fedavg()._replace(
       frozen=lambda model, batch, view: projection(

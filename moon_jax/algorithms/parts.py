@@ -38,7 +38,7 @@ def body_and_head(head: str) -> Split:
       raise UserError(
           'head must name some layers of the network, which are '
           f'{", ".join(sorted(layers))}; got {head!r}. '
-          '--algorithm_args=head=NAME names one')
+          '--algorithm.head=NAME names one')
     return tuple({
         collection: {name: x for name, x in entries.items()
                      if (layer_of(name) in names) == is_head}

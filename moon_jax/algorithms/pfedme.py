@@ -11,8 +11,8 @@ NeurIPS 2020, https://arxiv.org/abs/2006.08848, algorithm 1.
 
 As in the released code (https://github.com/CharlieDinh/pFedMe) theta begins at
 w^t and is kept from step to step. That code evaluates w_i, decays theta and
-averages by |D_i|; the paper uniformly (--weighting=uniform). --momentum and
---weight_decay act on w_i alone.
+averages by |D_i|; the paper uniformly (--weighting=uniform). Momentum and
+weight decay act on w_i alone.
 """
 
 import jax

@@ -18,7 +18,9 @@ and the server optimizer, which are post-processing.
 """
 
 import functools
+from typing import Annotated, Literal, NamedTuple
 
+from annotated_types import Ge, Gt, Lt
 import jax
 import jax.numpy as jnp
 import optax
@@ -28,6 +30,53 @@ from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.errors import UserError
 
 _NOISE = 0x6470  # folded into the run's key, to separate it from clients' keys
+
+
+class Privacy(NamedTuple):
+  """Differential privacy of a run.
+
+  Attributes:
+    clip: bound on the norm of a client's update, or of an example's gradient.
+    noise_multiplier: standard deviation of the Gaussian noise on the sum of
+      updates, on each update (`noise_by` "clients"), or on the sum of the
+      gradients of a batch, as a multiple of `clip`.
+    delta: at which the privacy loss epsilon is reported.
+    noise_by: who adds the noise to updates: "server", which must be trusted, or
+      "clients", each to its own update, which leaves much more noise in the
+      mean.
+    quantile: adapts the bound so that this fraction of updates stays as it is,
+      beginning with `clip`; 0 keeps the bound.
+    is_by_example: whether it protects examples instead of clients.
+  """
+
+  clip: float
+  noise_multiplier: float
+  delta: float
+  noise_by: str = 'server'
+  quantile: float = 0.
+  is_by_example: bool = False
+
+
+def client(clip: Annotated[float, Gt(0)],
+           noise_multiplier: Annotated[float, Ge(0)] = 0.,
+           delta: Annotated[float, Gt(0), Lt(1)] = 1e-5,
+           noise_by: Literal['server', 'clients'] = 'server',
+           quantile: Annotated[float, Ge(0), Lt(1)] = 0.) -> Privacy:
+  """Returns privacy of all data of a client; see `Privacy`.
+
+  A delta below 1 / number of clients is usual.
+  """
+  return Privacy(clip, noise_multiplier, delta, noise_by, quantile)
+
+
+def example(clip: Annotated[float, Gt(0)],
+            noise_multiplier: Annotated[float, Ge(0)] = 0.,
+            delta: Annotated[float, Gt(0), Lt(1)] = 1e-5) -> Privacy:
+  """Returns privacy of each example, by noise in local steps; see `Privacy`.
+
+  A delta below 1 / number of examples is usual.
+  """
+  return Privacy(clip, noise_multiplier, delta, is_by_example=True)
 
 
 def with_clipping(algorithm: Algorithm, clip: float, cohort_size: int,
@@ -96,8 +145,8 @@ def with_adaptive_clipping(
     rest = multiplier**-2 - (2 * deviation_of_bits)**-2
     if rest <= 0:
       raise UserError(
-          f'--dp_noise_multiplier={multiplier} must be below '
-          f'{cohort_size / 10:g} with --dp_quantile, a tenth of the '
+          f'--privacy.noise_multiplier={multiplier} must be below '
+          f'{cohort_size / 10:g} with --privacy.quantile, a tenth of the '
           f'{cohort_size} clients per round. Lower it, or raise '
           '--participation or --num_clients')
     of_updates = rest**-.5
@@ -189,8 +238,8 @@ def with_private_gradients(algorithm: Algorithm, clip: float,
 
   def gradient(objective, params, batch, view):
     if set(view.variables) != {'params'}:
-      raise UserError(f'--dp_clip={clip} with --dp_unit=example requires a '
-                      'network without running statistics; give --norm=group')
+      raise UserError('--privacy=example requires a network '
+                      'without running statistics; give --model.norm=group')
 
     def of_example(i):
       select = functools.partial(jax.tree.map, lambda x_B: x_B[i][None])
@@ -222,8 +271,8 @@ def _update(message, view, clip):
       Message(view.variables)))  # type: ignore[operator]
   if not same or set(view.variables) != {'params'}:
     raise UserError(
-        f'--dp_clip={clip} requires clients that send all model parameters '
-        'and nothing else; this --algorithm, or --model with --norm=batch, '
-        'sends something else')
+        f'--privacy.clip={clip} requires clients that send all parameters of '
+        'the model and nothing else; this --algorithm, or a --model with '
+        'norm=batch, sends something else')
   return optax.tree.sub(message.mean, view.variables)
 

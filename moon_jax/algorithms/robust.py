@@ -19,8 +19,9 @@ lanes and devices, and rows beyond n are zeros.
 from collections.abc import Callable
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from annotated_types import Ge
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -42,6 +43,7 @@ from moon_jax.algorithms.updates import (
   weighted_sum,
   zeros,
 )
+from moon_jax.config.parts import OrFromRun
 from moon_jax.errors import UserError
 
 # Folded into the key of a round: draws of dnc, and two of secure_sum.
@@ -73,6 +75,10 @@ class Rule(NamedTuple):
   trusted: int | None = None
 
 
+# How many clients of a round are hostile; a run has an estimate.
+_Byzantine = OrFromRun[Annotated[int, Ge(0)]]
+
+
 def mean() -> Rule:
   """Returns the rule that takes the weighted mean, which is not robust."""
   return _stateless(lambda u_JD, weight_J, is_received_J: weighted_sum(
@@ -90,7 +96,7 @@ def median() -> Rule:
       u_JD, is_received_J))
 
 
-def trimmed_mean(byzantine: int = 1) -> Rule:
+def trimmed_mean(byzantine: _Byzantine = 1) -> Rule:
   """Returns the rule that averages each coordinate without its extremes.
 
   Extremes are its f largest and f smallest values. Yin et al., ICML 2018,
@@ -106,7 +112,7 @@ def trimmed_mean(byzantine: int = 1) -> Rule:
   return _stateless(apply, 2 * byzantine + 1)
 
 
-def krum(byzantine: int = 1) -> Rule:
+def krum(byzantine: _Byzantine = 1) -> Rule:
   """Returns the rule that takes the update closest to its neighbours.
 
   Blanchard et al., Machine Learning with Adversaries, NeurIPS 2017,
@@ -117,7 +123,7 @@ def krum(byzantine: int = 1) -> Rule:
   return multi_krum(byzantine, 1)
 
 
-def multi_krum(byzantine: int = 1, keep: int = 0) -> Rule:
+def multi_krum(byzantine: _Byzantine = 1, keep: int = 0) -> Rule:
   """Returns the rule that averages updates with the lowest scores of Krum.
 
   Blanchard et al., NeurIPS 2017, https://arxiv.org/abs/1703.02757.
@@ -139,7 +145,7 @@ def multi_krum(byzantine: int = 1, keep: int = 0) -> Rule:
   return Rule(apply, max(2 * byzantine + 3, keep))
 
 
-def bulyan(byzantine: int = 1) -> Rule:
+def bulyan(byzantine: _Byzantine = 1) -> Rule:
   """Returns the rule that averages Krum's choices near their median.
 
   El Mhamdi, Guerraoui and Rouault, The Hidden Vulnerability of Distributed
@@ -234,7 +240,8 @@ def centred_clipping(radius: float = 10.0, iterations: int = 1) -> Rule:
   return Rule(apply, init=lambda update_D: update_D, is_for_parameters=True)
 
 
-def dnc(byzantine: int = 1, iterations: int = 1, coordinates: int = 10_000,
+def dnc(byzantine: _Byzantine = 1, iterations: int = 1,
+        coordinates: int = 10_000,
         remove: float = 1.0) -> Rule:
   """Returns DnC, the rule that averages without spectral outliers.
 
@@ -402,12 +409,6 @@ def _of_clients(draw, dtype, key, purpose, client_J, x_JD):
       jax.random.fold_in(key, client), x_JD.shape[1:], dtype))(client_J)
 
 
-# The rules of --aggregation by name.
-RULES: dict[str, Callable[..., Rule]] = {rule.__name__: rule for rule in (
-    median, trimmed_mean, krum, multi_krum, bulyan, geometric_median,
-    norm_clipping, centred_clipping, dnc, fltrust, majority_vote,
-    secure_sum)}
-
 
 def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
               cohort_size: int | None = None) -> Algorithm:
@@ -437,7 +438,7 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
     if rule.is_for_parameters and set(view.variables) != {'params'}:
       raise UserError(
           'this rule is for parameters, and the network also sends running '
-          'statistics; give --norm=group, or another rule')
+          'statistics; give --model.norm=group, or another rule')
     return client, Message((), each=flat(jax.tree.map(
         jnp.subtract, message.mean, view.variables)))
 

@@ -34,17 +34,19 @@ from that mean.
 
 from collections.abc import Callable
 import functools
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import base, order
-from moon_jax.algorithms.arguments import one_of
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.fedprox import with_proximal
+from moon_jax.config.parts import checked, FromRun
 
-FORMS = ('paper', 'niid_bench')
+Form = Literal['paper', 'niid_bench']
 
 
 class Controlled(NamedTuple):
@@ -54,24 +56,32 @@ class Controlled(NamedTuple):
   variate: Any  # c_i or c, like the parameters
 
 
-def scaffold(num_clients: int, scaffold_form: str = 'paper') -> Algorithm:
+@checked
+def scaffold(num_clients: FromRun[int], form: Form = 'paper',
+             proximal_mu: Annotated[float, Ge(0)] = 0.) -> Algorithm:
   """Returns SCAFFOLD. Client state is c_i, server state is c.
 
   Args:
     num_clients: N, all clients of the federation, sampled or not.
-    scaffold_form: "paper" or "niid_bench", which takes momentum.
+    form: "paper", which applies control variates to gradients and needs
+      momentum 0; or "niid_bench", after each step of SGD with any momentum, as
+      in NIID-Bench's code.
+    proximal_mu: weight of the proximal term of FedProx in the loss; 0 has none.
 
   Raises:
     UserError: if there is no such form.
   """
-  return _with_variates(  # FedAvg has no state
-      fedavg(), num_clients, scaffold_form,
+  made = _with_variates(  # FedAvg has no state
+      fedavg(), num_clients, form,
       join=lambda inner, variate: variate,
       split=lambda variate: Controlled((), variate))
+  return with_proximal(made, proximal_mu) if proximal_mu else made
 
 
-def with_control_variates(algorithm: Algorithm, num_clients: int,
-                          scaffold_form: str = 'paper') -> Algorithm:
+@checked
+def with_control_variates(algorithm: FromRun[Algorithm],
+                          num_clients: FromRun[int],
+                          form: Form = 'paper') -> Algorithm:
   """Returns `algorithm` with SCAFFOLD's control variates.
 
   Client and server state are `Controlled`.
@@ -79,7 +89,7 @@ def with_control_variates(algorithm: Algorithm, num_clients: int,
   Args:
     algorithm: whose clients train and send a model like the global one.
     num_clients: N, all clients of the federation, sampled or not.
-    scaffold_form: "paper" or "niid_bench", which takes momentum.
+    form: "paper" or "niid_bench", which takes momentum.
 
   Raises:
     UserError: if there is no such form.
@@ -89,7 +99,7 @@ def with_control_variates(algorithm: Algorithm, num_clients: int,
     ...     moon_jax.moon(mu=1.0), num_clients=10)
   """
   return _with_variates(
-      algorithm, num_clients, scaffold_form, Controlled,
+      algorithm, num_clients, form, Controlled,
       lambda state: Controlled(*state))
 
 
@@ -101,7 +111,6 @@ def _with_variates(algorithm: Algorithm, num_clients: int, form: str,
   `join` makes a state from that of `algorithm` and a variate, `split` the
   opposite.
   """
-  one_of(FORMS, scaffold_form=form)
   algorithm = order.around(algorithm, 'with_control_variates')
 
   def variates(view):

@@ -19,15 +19,16 @@ hparams['server_momentum'].
 
 from collections.abc import Callable, Mapping
 import functools
-from typing import Any
+import types
+from typing import Annotated, Any, Literal, NamedTuple
 
+from annotated_types import Ge, Gt, Lt
 import jax
 import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms import base, order
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config import Config
 from moon_jax.errors import UserError
 
 _TAU = 1e-3  # adaptivity tau in the experiments of Reddi et al.
@@ -35,59 +36,76 @@ _TAU = 1e-3  # adaptivity tau in the experiments of Reddi et al.
 # Makes the server optimizer of a run from its hyperparameters.
 OptimizerFn = Callable[[Mapping[str, Any]], optax.GradientTransformation]
 
-
-def is_plain(config: Config) -> bool:
-  """Returns whether the server takes the average of the clients' models."""
-  return (config.server_optimizer == 'sgd' and config.server_momentum == 0
-          and config.server_learning_rate == 1)
+_Rate = Annotated[float, Gt(0)]
 
 
-def hparams(config: Config) -> dict[str, float]:
-  """Returns the hyperparameters of the server; none if it is plain."""
-  return {} if is_plain(config) else {
-      'server_learning_rate': config.server_learning_rate,
-      'server_momentum': config.server_momentum}
+class Server(NamedTuple):
+  """The optimizer of a server.
 
-
-def make(config: Config) -> OptimizerFn | None:
-  """Returns the server optimizer of `config`; None takes the plain average.
-
-  It is a function of the hyperparameters of `hparams`. All other settings of
-  the server are constants.
+  Attributes:
+    optimizer_fn: makes it from the hyperparameters; None takes the average of
+      the clients' models as it is.
+    hparams: the hyperparameters, which are arrays in the program.
   """
-  if is_plain(config):
-    return None
 
-  def optimizer_fn(hparams):
-    rate, beta = hparams['server_learning_rate'], hparams['server_momentum']
-    return {
-        'sgd': lambda: momentum(rate, beta, config.server_momentum_form),
-        'adam': lambda: optax.adam(rate, b1=.9, b2=.99, eps=_TAU),
-        'yogi': lambda: yogi(rate),
-        'adagrad': lambda: adagrad(rate),
-    }[config.server_optimizer]()
-
-  return optimizer_fn
+  optimizer_fn: OptimizerFn | None = None
+  hparams: Mapping[str, float] = types.MappingProxyType({})
 
 
-def momentum(learning_rate: jax.typing.ArrayLike, beta: jax.typing.ArrayLike,
-             form: str) -> optax.GradientTransformation:
-  """Returns FedAvgM; `form` is "hsu", or "ema" as in the code of MOON."""
-  if form == 'ema':
-    return optax.chain(optax.ema(beta, debias=False),
-                       optax.scale_by_learning_rate(learning_rate))
+def sgd(learning_rate: _Rate = 1.0,
+        momentum: Annotated[float, Ge(0), Lt(1)] = 0.0,
+        form: Literal['hsu', 'ema'] = 'hsu') -> Server:
+  """Returns SGD; with momentum it is FedAvgM.
+
+  Args:
+    learning_rate: of the server.
+    momentum: beta; 0.9 is usual for FedAvgM.
+    form: v = beta v + delta ("hsu"), or v = beta v + (1 - beta) delta ("ema")
+      as in the code released with MOON.
+  """
+  if learning_rate == 1 and not momentum:
+    return Server()
+  make = _averaged if form == 'ema' else _momentum
+  return Server(
+      lambda hparams: make(
+          hparams['server_learning_rate'], hparams['server_momentum']),
+      {'server_learning_rate': learning_rate, 'server_momentum': momentum})
+
+
+def adam(learning_rate: _Rate = 0.01) -> Server:
+  """Returns FedAdam."""
+  return _of_rate(learning_rate, lambda rate: optax.adam(
+      rate, b1=.9, b2=.99, eps=_TAU))
+
+
+def yogi(learning_rate: _Rate = 0.01) -> Server:
+  """Returns FedYogi; optax's default averages do not start at 0."""
+  return _of_rate(learning_rate, lambda rate: optax.chain(
+      optax.scale_by_yogi(.9, .99, _TAU, initial_accumulator_value=0.),
+      optax.scale_by_learning_rate(rate)))
+
+
+def adagrad(learning_rate: _Rate = 0.01) -> Server:
+  """Returns FedAdagrad."""
+  return _of_rate(learning_rate, _adagrad)
+
+
+def _of_rate(learning_rate, make):
+  return Server(lambda hparams: make(hparams['server_learning_rate']),
+                {'server_learning_rate': learning_rate})
+
+
+def _momentum(learning_rate, beta):
   return optax.sgd(learning_rate, momentum=beta)
 
 
-def yogi(learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
-  """Returns FedYogi; optax's default averages do not start at 0."""
-  return optax.chain(
-      optax.scale_by_yogi(.9, .99, _TAU, initial_accumulator_value=0.),
-      optax.scale_by_learning_rate(learning_rate))
+def _averaged(learning_rate, beta):
+  return optax.chain(optax.ema(beta, debias=False),
+                     optax.scale_by_learning_rate(learning_rate))
 
 
-def adagrad(learning_rate: jax.typing.ArrayLike
-            ) -> optax.GradientTransformation:
+def _adagrad(learning_rate: jax.typing.ArrayLike
+             ) -> optax.GradientTransformation:
   """Returns FedAdagrad; optax's has tau in the root.
 
       v <- v + delta^2, from tau^2;   w <- w - rate delta / (sqrt(v) + tau)
@@ -103,7 +121,7 @@ def adagrad(learning_rate: jax.typing.ArrayLike
   return optax.GradientTransformation(init, update)
 
 
-def with_optimizer(algorithm: Algorithm,
+def with_server_optimizer(algorithm: Algorithm,
                    optimizer: optax.GradientTransformation | OptimizerFn | None
                    ) -> Algorithm:
   """Returns `algorithm` with a server optimizer.
@@ -126,7 +144,7 @@ def with_optimizer(algorithm: Algorithm,
       hasattr(optimizer, 'init') and hasattr(optimizer, 'update')):
     raise UserError(
         'a server optimizer must be a transformation of optax, such as '
-        f'optax.adam(0.01); got {optimizer!r}. --server_optimizer takes names')
+        f'optax.adam(0.01); got {optimizer!r}. --server takes names')
   algorithm = order.around(algorithm, 'with_server_optimizer')
 
   def made(hparams):

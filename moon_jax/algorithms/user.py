@@ -1,8 +1,7 @@
 """Custom algorithms: --algorithm=MODULE:FACTORY, or a value in Python."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 import contextlib
-import dataclasses
 import functools
 import inspect
 import math
@@ -14,70 +13,27 @@ import jax.numpy as jnp
 from moon_jax import trees, user_code
 from moon_jax.algorithms import base, fedavg
 from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message
-from moon_jax.config import Config, is_user_code
+from moon_jax.config import is_user_code
 from moon_jax.errors import UserError
 from moon_jax.models import Model
 from moon_jax.models import user as user_model
 
 
-def make(config: Config) -> Algorithm:
-  """Returns the algorithm of a factory, --algorithm=MODULE:FACTORY.
-
-  The factory gets the values of --algorithm_args by name. An argument without
-  default that they do not name gets the flag of its name, such as num_clients.
-  An argument `config`, or a first positional one without default that is no
-  flag, gets the configuration, whose mu is 0 if --mu is not given.
+def checked(name: str, algorithm: Any) -> Algorithm:
+  """Returns what your own factory has returned, if it is an algorithm.
 
   Raises:
-    UserError: if there is no such factory, it does not take these arguments,
-      its code fails, or it returns something else.
+    UserError: naming --algorithm=NAME, if it is not.
   """
-  if config.mu == -1:  # its own, for which it gets no flag
-    config = dataclasses.replace(config, mu=0.)
-  name = f'--algorithm={config.algorithm}'
-  factory = user_code.load('algorithm', config.algorithm)
-  offered = _offered(factory, config)
-  given = user_code.parse_args('algorithm_args', config.algorithm_args)
-  unnamed = [argument for argument, value in offered.items()
-             if value is config and argument not in ('config', *given)]
-  try:
-    algorithm = user_code.build(
-        'algorithm', config.algorithm, config.algorithm_args, offered,
-        '--algorithm_args=NAME=VALUE gives arguments, and config is the '
-        'configuration')
-  except UserError as error:
-    if not unnamed:
-      raise
-    raise UserError(f'{error}. {unnamed[0]} is no flag and gets the '
-                    'configuration') from error
   if not isinstance(algorithm, Algorithm):
     raise UserError(
-        f'{name} must return a moon_jax.Algorithm, such as '
-        f'fedavg()._replace(...); got {type(algorithm).__name__}'
-        f'{user_code.place(factory)}')
+        f'--algorithm={name} must return a moon_jax.Algorithm, such as '
+        f'fedavg()._replace(...); got {type(algorithm).__name__}')
   try:
     check_hparams(algorithm.hparams)
   except UserError as error:
-    remedy = ('. An argument without default is the configuration or a flag '
-              'unless --algorithm_args gives it'
-              if 'got the configuration' in str(error) else '')
-    raise UserError(f'{name}: {error}{remedy}') from error
+    raise UserError(f'--algorithm={name}: {error}') from error
   return algorithm
-
-
-def _offered(factory, config):
-  """Returns arguments of a factory that are not in --algorithm_args."""
-  try:
-    parameters = [*user_code.signature_of(factory).parameters.values()]
-  except (TypeError, ValueError):  # `user_code.build` reports it
-    return {}
-  required = [x.name for x in parameters if x.default is x.empty
-              and x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD)]
-  flags = {name: value for name, value in vars(config).items()
-           if name in required}
-  first = [x.name for x in parameters[:1] if x.default is x.empty
-           and x.kind not in (x.KEYWORD_ONLY, x.VAR_KEYWORD)]
-  return dict.fromkeys(['config', *first], config) | flags
 
 
 def check_hparams(hparams: Any) -> None:
@@ -95,13 +51,13 @@ def check_hparams(hparams: Any) -> None:
     except (TypeError, ValueError, OverflowError):
       is_valid = False
     if not is_valid:
-      got = 'the configuration' if isinstance(value, Config) else repr(value)
       raise UserError(f'Algorithm.hparams[{name!r}] must be a finite number; '
-                      f'got {got}. Functions can close over other values')
+                      f'got {value!r}. Functions can close over other values')
 
 
 def check(name: str, algorithm: Algorithm, model: Model,
-          example: jax.Array, labels: Any, num_classes: int = 0) -> None:
+          example: jax.Array, labels: Any, num_classes: int = 0,
+          hparams: Iterable[str] = ()) -> None:
   """Traces each function once and checks the type of its result.
 
   Args:
@@ -111,6 +67,7 @@ def check(name: str, algorithm: Algorithm, model: Model,
     example: a normalized batch of one input.
     labels: of this batch, an array.
     num_classes: whose examples `View.label_counts` counts.
+    hparams: names of those of the local optimizer.
 
   Raises:
     UserError: naming the function, what it must return and what it returned;
@@ -127,14 +84,14 @@ def check(name: str, algorithm: Algorithm, model: Model,
 
   def trace(model, key):
     for function, words, problem in _results(
-        algorithm, model, example, labels, num_classes, key):
+        algorithm, model, example, labels, num_classes, hparams, key):
       if problem:
         raise UserError(f'{name}: {function} must return {words}; {problem}'
                         f'{at(function)}')
 
   traced = lambda model: jax.eval_shape(
       functools.partial(trace, model), jax.random.key(0))
-  value = name.removeprefix('--algorithm=')
+  value = name.removeprefix('--algorithm=').partition('(')[0]
   try:
     if is_user_code(value):
       user_code.call('algorithm', value, traced, model)
@@ -155,8 +112,8 @@ def check(name: str, algorithm: Algorithm, model: Model,
 
 
 def _results(algorithm: Algorithm, model: Model, example: jax.Array,
-             labels: Any, num_classes: int, key: jax.Array
-             ) -> Iterator[tuple[str, str, str]]:
+             labels: Any, num_classes: int, hparams: Iterable[str],
+             key: jax.Array) -> Iterator[tuple[str, str, str]]:
   """Calls the functions in turn.
 
   Yields:
@@ -165,7 +122,7 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
   """
   variables = model.init(key, example)
   server = algorithm.init_server(variables)
-  view = base.first_view(algorithm, variables, num_classes)
+  view = base.first_view(algorithm, variables, num_classes, hparams)
   batch = Batch(example, jnp.asarray(labels), jnp.ones(1))
   given: dict[str, Any] = {
       'model': model, 'examples': base.Examples(lambda s: batch, jnp.int32(1))}

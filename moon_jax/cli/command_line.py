@@ -4,7 +4,7 @@ Exit statuses: 0, success; 2, invalid input, with an error message of one or two
 lines; 128 plus the signal's number, ended by a signal; 1, any other error.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 import errno
 import json
 import os
@@ -12,14 +12,14 @@ import re
 import signal
 import sys
 import traceback
-from typing import Any, NamedTuple
+from typing import Any
 import warnings
 
 from absl import app, flags, logging
 
 from moon_jax import errors, user_code
 from moon_jax.cli import help_page
-from moon_jax.config import Config, FACTS, suggest
+from moon_jax.config import Config, FACTS, PARTS, parts, spelling, suggest
 from moon_jax.distributed import host, processes
 from moon_jax.engine import lanes
 from moon_jax.errors import (
@@ -54,18 +54,66 @@ _REQUIREMENTS = {
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 
 
-class Given(NamedTuple):
-  """What a command line gives, besides the configuration."""
-
-  flags: Container[str] = ()  # that are named on the command line itself
-  of_files: Mapping[str, Any] = {}  # settings of a run that its flag files give
-
-
 def define_config(own: flags.FlagValues = flags.FLAGS) -> None:
   """Defines one flag for each field of `Config`, which checks its choices."""
   for name, facts in FACTS.items():
     default = getattr(Config, name)
+    if facts['is_part']:
+      default = str(default)
     _DEFINE_FNS[type(default)](name, default, facts['help'], flag_values=own)
+
+
+def with_parts(words: Sequence[str]) -> list[str]:
+  """Returns words with flags such as --algorithm.mu=5 merged into their part.
+
+  Later words replace earlier ones: a call replaces the whole part.
+
+  Raises:
+    UserError: if there is no such part, or a word has no value.
+  """
+  calls: dict[str, parts.Part] = {}
+  rest, end = [], [*words, '--'].index('--')
+  left = [*words[:end]]
+  while left:
+    word = left.pop(0)
+    match = re.fullmatch(r'--?(\w+)(?:\.(\w+))?(?:=(.*))?', word, re.DOTALL)
+    if not match or not match[2] and match[1] not in PARTS:
+      rest.append(word)
+      continue
+    kind, argument, value = match.groups()
+    if kind not in PARTS:
+      meant = spelling.near(kind, PARTS)
+      raise UserError(
+          f'{word}: --{kind} is no part of a run; parts are {", ".join(PARTS)}'
+          + (f'; did you mean {word.replace(kind, meant, 1)}?' if meant else '')
+          )
+    if value is None:  # the next word has it, as absl reads other flags
+      if not left:
+        raise UserError(f'{word} needs a value; write {word}=VALUE')
+      value = left.pop(0)
+    calls[kind] = parts.parse(kind, value) if not argument else (
+        calls.get(kind, getattr(Config, kind)).replace(
+            **{argument: parts.parse_value(value)}))
+  return [*(f'--{kind}={call}' for kind, call in calls.items()), *rest,
+          *words[end:]]
+
+
+def config_of(words: Sequence[str]) -> Config:
+  """Returns the configuration of the words of a command line.
+
+  Raises:
+    UserError: if a word is no flag.
+  """
+  own = flags.FlagValues()
+  define_config(own)
+  try:
+    rest = own(['', *with_parts(_expanded(words))])
+  except (flags.Error, OSError, ValueError, RecursionError) as error:
+    raise UserError(_message(error, FACTS, [
+        name for name in FACTS if own[name].boolean])) from error
+  if rest[1:]:
+    raise UserError(f'all arguments must be flags; got {rest[1]!r}')
+  return Config(**{name: own[name].value for name in FACTS})
 
 
 def settings_of_file(path: str | os.PathLike[str], where: str
@@ -78,7 +126,7 @@ def settings_of_file(path: str | os.PathLike[str], where: str
   own = flags.FlagValues()
   define_config(own)
   try:
-    rest = own(['', *_expanded([f'--flagfile={path}'])[0]])
+    rest = own(['', *with_parts(_expanded([f'--flagfile={path}']))])
   except (flags.Error, OSError, ValueError, RecursionError) as error:
     reason = _message(error, FACTS, [
         name for name in FACTS if own[name].boolean])
@@ -94,22 +142,20 @@ def _present(own):
   return {name: own[name].value for name in FACTS if own[name].present}
 
 
-def _expanded(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def _expanded(words: Sequence[str]) -> list[str]:
   """Returns words with the lines of flag files in place of their names.
 
-  Also returns the lines alone. Raises an absl.flags.Error if a flag file cannot
-  be opened.
+  Raises an absl.flags.Error if a flag file cannot be opened.
   """
-  expanded, of_files, rest = [], [], [*words]
+  expanded, rest = [], [*words]
   while rest and rest[0] != '--':
     count = 1 + bool(re.fullmatch(r'--?flagfile', rest[0]))
     found, rest = rest[:count], rest[count:]
     if re.match(r'--?flagfile\b', found[0]):
       lines = flags.FLAGS.read_flags_from_files(found)
       found = [*filter(None, map(_line, lines))]
-      of_files += found
     expanded += found
-  return [*expanded, *rest], of_files
+  return [*expanded, *rest]
 
 
 def _line(line):
@@ -128,44 +174,16 @@ def _line(line):
   return bare
 
 
-def parse(words: Sequence[str]) -> tuple[list[str], Given]:
-  """Parses the words of a command line; returns the rest after the flags."""
-  expanded, lines = _expanded(words)
-  rest = flags.FLAGS(['', *expanded])[1:]
-  found = filter(None, (re.match(r'--?(\w+)', word) for word in words))
-  named = {name for match in found
-           for name in (match[1], match[1].removeprefix('no'))}
-  own = flags.FlagValues()
-  define_config(own)
-  own(['', *lines], known_only=True)
-  return rest, Given(named, _present(own))
+def parse(words: Sequence[str]) -> tuple[list[str], frozenset[str]]:
+  """Parses the words of a command line.
 
-
-def check_used(config: Config, given: Given) -> None:
-  """Checks that the flags on a command line have an effect.
-
-  Flag files are shared by methods, so that their flags may have no effect; but
-  a mu chosen for one method must not silently reach another. `config` is as
-  parsed, with a mu of -1 unresolved.
+  Returns the words that are no flags, and the names of the flags on the command
+  line itself, without those of flag files.
   """
-  from moon_jax.algorithms import registry  # these modules import JAX
-
-  for name, reason in registry.ignored(config).items():
-    if name in given.flags:
-      end = ', or give --model_args' * reason.startswith('--model=')
-      raise UserError(f'--{name}={getattr(config, name)} has no effect with '
-                      f'{reason}; remove it{end}')
-  if 'temperature' in given.flags:
-    registry.check_temperature(config)
-  theirs = given.of_files.get('algorithm', Config.algorithm)
-  if 'mu' in given.flags or config.mu == -1 or config.algorithm == theirs or (
-      'mu' not in registry.method(config).flags):
-    return
-  default = registry.default_mu(config)
-  raise UserError(
-      f'--mu={config.mu} in the flag file is for --algorithm={theirs}; give '
-      f'--mu for --algorithm={config.algorithm}, or --mu=-1 for its '
-      + (f'default of {default:g}' if default >= 0 else 'own'))
+  rest = flags.FLAGS(['', *with_parts(_expanded(words))])[1:]
+  found = filter(None, (re.match(r'--?([\w.]+)', word) for word in words))
+  return rest, frozenset(name for match in found for name in (
+      match[1], match[1].removeprefix('no')))
 
 
 def start(name: str, run: Callable[..., None], page: help_page.Page,
@@ -179,7 +197,7 @@ def start(name: str, run: Callable[..., None], page: help_page.Page,
     run: may raise the errors of `moon_jax.errors`.
     page: what --help shows besides the flags of a run.
     is_one_run: whether the flags describe one run. Otherwise `run` validates
-      them, and is also called with what is `Given`.
+      them, and is also called with the names of flags on the command line.
     arguments: a list to which arguments that are not flags are added; None if
       they are errors.
   """
@@ -188,7 +206,7 @@ def start(name: str, run: Callable[..., None], page: help_page.Page,
   command = sys.argv[0] if is_script else f'python -m {name}'
   errors.escape_output()
   user_code.search_current_directory()
-  given = Given()
+  named: frozenset[str] = frozenset()
 
   def main(argv):
     host.share_cores()
@@ -196,13 +214,13 @@ def start(name: str, run: Callable[..., None], page: help_page.Page,
     warnings.formatwarning = lambda message, *_, **__: f'warning: {message}\n'
     config = {field: flags.FLAGS[field].value for field in FACTS}
     config = json.loads(os.environ.pop(_RESTART_VARIABLE, 'null')) or config
-    _run(name, run, config, given, is_one_run)
+    _run(name, run, config, named, is_one_run)
 
   def flags_parser(argv):
-    nonlocal given
+    nonlocal named
     try:
       help_page.answer(argv[1:], page, command)
-      rest, given = parse(argv[1:])
+      rest, named = parse(argv[1:])
       if arguments is not None:
         arguments.extend(rest)
       elif rest:
@@ -226,7 +244,7 @@ def start(name: str, run: Callable[..., None], page: help_page.Page,
   app.run(main, flags_parser=flags_parser)
 
 
-def _run(name, run, config, given, is_one_run):
+def _run(name, run, config, named, is_one_run):
   """Calls `run` with the validated configuration; exits if it raises."""
   try:
     # Importing the checks imports JAX: `share` comes first.
@@ -235,10 +253,8 @@ def _run(name, run, config, given, is_one_run):
     parsed = Config(**config)
     with signals.exiting():
       if not is_one_run:
-        return run(parsed, given)
-      validated = checks.validate(parsed)
-      check_used(parsed, given)  # before mu is resolved
-      run(validated)
+        return run(parsed, named)
+      run(checks.validate(parsed))
   except OutOfMemory as error:
     print(f'{name}: {_one_line(str(error))}', file=sys.stderr)
     if error.fewer_lanes:
@@ -312,10 +328,10 @@ def _message(error: Exception, known: Iterable[str],
     name = error.flagname
     if advice := suggest.advice(name):
       return f'there is no flag --{name}; {advice}'
-    _, equals, value = error.flagvalue.partition('=')
+    _, _, value = error.flagvalue.partition('=')
     near = suggest.flag(name, [*known, *(f'no{switch}' for switch in switches)])
     return f'there is no flag --{name}' + (
-        f'; did you mean --{near}{equals}{value}?' if near else '')
+        f'; did you mean {suggest.with_value(near, value)}?' if near else '')
   text = str(error).removeprefix('flag ').removeprefix('ERROR:: ')
   start, _, reason = text.partition(': ')
   for beginning, requirement in _REQUIREMENTS.items():

@@ -9,7 +9,17 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from moon_jax.config import Config, FACTS, TOPICS
+from moon_jax.config import (
+  Config,
+  FACTS,
+  KINDS,
+  Part,
+  PARTS,
+  parts,
+  spelling,
+  TOPICS,
+)
+from moon_jax.errors import UserError
 
 _MIN_WIDTH = 50
 _LONGEST = 60  # characters of choices beside the name of a flag
@@ -36,9 +46,22 @@ class Page(NamedTuple):
 
 
 def answer(words: Sequence[str], page: Page, command: str) -> None:
-  """Prints the help and exits, if a command line has --help or -h."""
-  asked = [word for word in words if re.fullmatch(r'--?(h|help|\?)', word)]
+  """Prints the help and exits, if a command line has --help or -h.
+
+  A word after --help, such as algorithm or algorithm.moon, names a part.
+
+  Raises:
+    UserError: if there is no such part.
+  """
+  asked = [word for word in words if re.fullmatch(
+      r'--?(h|help|\?)(=.*)?', word)]
   if asked:
+    _, _, name = asked[0].partition('=')
+    rest = words[words.index(asked[0]) + 1:]
+    if name or rest and re.fullmatch(r'\w+(\..+)?', rest[0]):
+      width = shutil.get_terminal_size().columns
+      print(show_part(name or rest[0], max(width, _MIN_WIDTH)), flush=True)
+      sys.exit()
     print(show(page, command, not asked[0].endswith('-h'),
                shutil.get_terminal_size().columns), flush=True)
     sys.exit()
@@ -63,10 +86,41 @@ def show(page: Page, command: str, is_full: bool, width: int) -> str:
     lines += [*_wrap(f'# {comment}', width, '  ', '  # '),
               f'  {command} {arguments}']
   lines += ['', *_wrap(
-      'docs/flags.md describes the flags at length.' if is_full else
+      'docs/flags.md describes the flags at length. --help algorithm lists the '
+      'functions of a part, --help algorithm.moon the arguments of one.'
+      if is_full else
       f'{command} --help lists all {len(FACTS)} flags of a run and what they '
       'do.', width)]
   return '\n'.join(lines)
+
+
+def show_part(name: str, width: int) -> str:
+  """Returns the help of a kind, such as algorithm, or of algorithm.moon."""
+  kind, _, function = name.partition('.')
+  if kind not in PARTS:
+    near = spelling.near(kind, PARTS)
+    raise UserError(f'--help {name} must name a part or one of its functions, '
+                    'as in --help algorithm.moon; parts are '
+                    f'{", ".join(PARTS)}' + (
+                        f'; did you mean --help {name.replace(kind, near, 1)}?'
+                        if near else ''))
+  if not function:
+    entries = [(name, parts.describe(kind, name)[0])
+               for name in KINDS[kind].functions]
+    return '\n'.join([
+        *_wrap(f'--{kind}: {" ".join(FACTS[kind]["help"].split())}', width), '',
+        *_table(entries, width), '', *_wrap(
+            f'--help {kind}.NAME lists the arguments of NAME; your own '
+            'function is MODULE:FUNCTION, as in '
+            f"--{kind}='mymodule:{kind}(argument=1)'.", width)])
+  summary, arguments = parts.describe(kind, function)
+  entries = [(f'{entry.name}={entry.default or "VALUE"}', entry.help + (
+      f' ({entry.limits})' if entry.limits else '')) for entry in arguments]
+  return '\n'.join([
+      *_wrap(f'--{kind}={function}: {summary}', width), '',
+      *(_table(entries, width) or ['  It has no arguments.']), '', *_wrap(
+          f"Give --{kind}='{function}(NAME=VALUE, ...)', or "
+          f'--{kind}={function} --{kind}.NAME=VALUE.', width)])
 
 
 def _topics(page, is_full):
@@ -116,6 +170,8 @@ def _entry(name: str, default: Any, text: str, choices: Sequence[str] | None,
     text = re.split(r'(?<=\.) |; or your own', text)[0].rstrip('.') + '.'
   if isinstance(default, bool):
     return f'--[no]{name}', f'{text} Default: {"on" if default else "off"}.'
+  if isinstance(default, Part):
+    return f'--{name}={default}', text
   if choices:
     others = [choice for choice in choices if choice != default]
     value = '|'.join([default, *others])
@@ -138,9 +194,9 @@ def _table(entries, width):
   column = 26 if width < 100 else 34
   lines = []
   for head, text in entries:
-    body = _wrap(text, width, ' ' * column)
+    body = _wrap(text, width, ' ' * column) or ['']
     if len(head) + 4 <= column:
-      body[0] = f'  {head}'.ljust(column) + body[0].lstrip()
+      body[0] = (f'  {head}'.ljust(column) + body[0].lstrip()).rstrip()
     else:
       lines.append(f'  {head}')
     lines += body

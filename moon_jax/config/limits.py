@@ -7,10 +7,10 @@ import numbers
 import typing
 from typing import Any, SupportsIndex
 
-from moon_jax.config import suggest
+from moon_jax.config import spelling
+from moon_jax.config.parts import HUGE, TINY
 from moon_jax.errors import UserError
 
-_TINY, _HUGE = 1e-30, 1e30  # range of float32 arithmetic
 MAX_SEED = 2**32 - 1  # numpy's legacy generator takes 32 bits
 
 
@@ -24,7 +24,9 @@ def check(settings: Any) -> None:
       remedy.
   """
   for field in dataclasses.fields(settings):
-    check_value(type(settings), field.name, getattr(settings, field.name))
+    if not field.metadata.get('is_part'):
+      check_value(
+          type(settings), field.name, getattr(settings, field.name))
 
 
 def check_value(settings: type, name: str, value: Any) -> None:
@@ -36,7 +38,7 @@ def check_value(settings: type, name: str, value: Any) -> None:
   if choices and not (isinstance(value, str) and value in choices):
     raise UserError(
         f'--{name} must be one of {", ".join(choices)}; got {value!r}'
-        f'{suggest.value(name, value, choices)}')
+        f'{spelling.value(name, value, choices)}')
   if kind in (str, int, float, bool):
     _check_type(name, value, kind, field.metadata.get('if_fraction'))
   if isinstance(value, numbers.Real) or kind in (int, float):
@@ -64,8 +66,8 @@ def _check_range(name, value, field):
   elif above is not None and value <= above:
     limit = f'above {above}'
   elif isinstance(default, float) and value and not (
-      _TINY <= abs(value) <= _HUGE):
-    limit = f'0 or between {_TINY} and {_HUGE} in size'
+      TINY <= abs(value) <= HUGE):
+    limit = f'0 or between {TINY} and {HUGE} in size'
   elif type(default) is int and value > most:
     limit = f'at most {most}'
   else:

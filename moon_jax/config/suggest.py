@@ -5,33 +5,87 @@ LEAF and FedML, and abbreviations; only names with one clear meaning. Error
 messages suggest what they mean; the names are not accepted.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-import difflib
+from collections.abc import Callable, Iterable, Sequence
 import functools
 import inspect
 import re
+import shlex
 from typing import Any, TypeVar
 
-from moon_jax.config.flags import FACTS, HUGGINGFACE, is_user_code
+from moon_jax.config import parts
+from moon_jax.config.flags import FACTS, HUGGINGFACE
+from moon_jax.config.spelling import (
+  by_word,
+  colon,
+  is_user_code,
+  letters,
+  near,
+  value,
+)
 from moon_jax.errors import UserError
 
-_MIN_SIMILARITY = 0.7  # ratio of difflib
-_ENDINGS = ('csv', 'tsv', 'txt', 'json', 'npz', 'npy', 'parquet', 'zip', 'gz',
-            'py', 'pt', 'pth')  # of files, whose names are no functions
 _Made = TypeVar('_Made', bound=Callable[..., Any])
 
 
-def _by_word(table: Mapping[str, str]) -> dict[str, str]:
-  """Returns the key for each word of the values."""
-  return {word: key for key, words in table.items() for word in words.split()}
-
-
-# Name -> flag.
-FLAGS = _by_word({flag: facts['synonyms'] for flag, facts in FACTS.items()} | {
-    'flagfile': 'config config_file cfg conf config_path'})
+# Name -> flag, argument of a part, or flag with its value, in which ... stands
+# for the value that is given. Names of other programs, and of earlier versions.
+FLAGS = by_word({
+    'flagfile': 'config config_file',
+    'data_dir': 'datadir data_path data_root',
+    'num_clients': 'n_clients clients',
+    'participation': 'fraction sample_fraction join_ratio',
+    'learning_rate': 'lr', 'local_epochs': 'epochs local_ep num_epochs',
+    'num_rounds': 'comm_round global_rounds', 'batch_size': 'bs local_bs',
+    'workdir': 'logdir output_dir', 'early_stopping': 'patience',
+    'gradient_clip': 'max_grad_norm', 'model': 'net arch', 'algorithm': 'alg',
+    'partition.beta': 'beta alpha dirichlet_alpha',
+    'partition.shards_per_client': 'shards_per_client',
+    'partition.noise_std': 'noise_std',
+    'labels=noise(rate=...)': 'label_noise',
+    'labels=noise(form=...)': 'label_noise_form',
+    'labels=shift(groups=...)': 'concept_shift',
+    'partition=file(path=...)': 'partition_file',
+    'cohort=file(path=...)': 'cohorts_file',
+    'algorithm.mu': 'mu', 'algorithm.temperature': 'temperature temp tau',
+    'algorithm.num_negatives': 'num_negatives model_buffer_size',
+    'algorithm.ARGUMENT': 'algorithm_args', 'model.ARGUMENT': 'model_args',
+    'aggregation.ARGUMENT': 'aggregation_args',
+    'cohort.ARGUMENT': 'cohort_args',
+    'attack.ARGUMENT': 'attack_args', 'compress.ARGUMENT': 'compress_args',
+    'clock.ARGUMENT': 'clock_args', 'algorithm.proximal_mu': 'proximal_mu',
+    'algorithm=moon_l2': 'contrastive', 'algorithm.form': 'scaffold_form',
+    'algorithm.first_negative': 'first_negative',
+    'algorithm.pool': 'negatives_pool',
+    'model.norm': 'norm', 'model.dtype': 'dtype',
+    'model.precision': 'precision',
+    'model.convolution': 'convolution',
+    'model.projection_dim': 'projection_dim out_dim',
+    'model.projection_dim=None': 'projection_head noprojection_head',
+    'optimizer.momentum': 'momentum',
+    'optimizer.weight_decay': 'weight_decay wd reg',
+    'schedule': 'learning_rate_schedule lr_scheduler',
+    'schedule.decay': 'learning_rate_decay lr_decay',
+    'schedule.every': 'decay_rounds', 'schedule.warmup': 'warmup_rounds',
+    'server': 'server_optimizer server_opt',
+    'server.learning_rate': 'server_learning_rate server_lr',
+    'server.momentum': 'server_momentum', 'server.form': 'server_momentum_form',
+    'attack.attackers': 'attackers', 'compress.fraction': 'compress_fraction',
+    'compress.download': 'compress_download',
+    'clock=file(path=...)': 'clock_file',
+    'clock.availability_file': 'availability_file',
+    **{f'rounds.{name}': name for name in (
+        'over_selection', 'deadline', 'tiers', 'partial_work', 'concurrency',
+        'buffer_size', 'staleness', 'max_staleness', 'dropout_rate',
+        'dropout_stage')},
+    'rounds.staleness=polynomial(exponent=1)': 'staleness_args',
+    'rounds=fedbuff(concurrency=4, buffer_size=2)': 'asynchronous',
+    'privacy.clip': 'dp_clip',
+    'privacy.noise_multiplier': 'dp_noise_multiplier',
+    'privacy': 'dp_unit', 'privacy.noise_by': 'dp_noise_by',
+    'privacy.quantile': 'dp_quantile', 'privacy.delta': 'dp_delta delta'})
 
 # Name -> advice, if no single flag has this meaning.
-ADVICE = _by_word({
+ADVICE = by_word({
     'JAX uses all GPUs that it finds; set CUDA_VISIBLE_DEVICES=0 to use the '
     'first, or JAX_PLATFORMS=cpu to use none':
         'gpu gpus gpu_id gpu_ids use_gpu num_gpus cuda use_cuda no_cuda device '
@@ -43,10 +97,11 @@ ADVICE = _by_word({
         'num_sampled_clients users_per_round',
     'the same command resumes a run': 'resume auto_resume resume_from continue',
     'give --partition=iid': 'iid is_iid',
-    'give --partition=dirichlet --beta=0.5': 'non_iid noniid niid',
-    'give --dtype=bfloat16, or --precision=tf32':
+    "give --partition='dirichlet(beta=0.5)'": 'non_iid noniid niid',
+    'give --model.dtype=bfloat16, or --model.precision=tf32':
         'fp16 bf16 amp use_amp half mixed_precision',
-    'give --dp_noise_multiplier; the run prints its epsilon':
+    "give --privacy='client(clip=1, noise_multiplier=1)'; the run prints its "
+    'epsilon':
         'epsilon target_epsilon eps dp_epsilon',
     'give --loggers=wandb': 'wandb use_wandb log_wandb with_wandb',
     'give --loggers=tensorboard':
@@ -55,90 +110,47 @@ ADVICE = _by_word({
     'give --loggers=aim': 'aim use_aim',
     'give --loggers=csv': 'csv log_csv'})
 
-_ADAPTIVE = ('--algorithm=fedavg --server_optimizer={} '
-             '--server_learning_rate=0.01')
-
-# Flag -> name of a value elsewhere -> the value, or the flags that set it. The
-# names have letters and digits only.
-VALUES = {flag: _by_word(table) for flag, table in {
-    'dataset': {
-        'fashion_mnist': 'fmnist fashion',
-        'tiny_imagenet': 'tiny tinyimagenet200 imagenet200',
-        'breast_cancer': 'wdbc'},
-    'partition': {
-        'dirichlet': 'noniid niid dir lda label labelskew labeldir '
-                     'noniidlabeldir hetero heterodir heterogeneous '
-                     'labeldistribution',
-        'iid': 'homo homogeneous uniform random',
-        'shards': 'shard sharding pathological pat noniidlabel1 noniidlabel2 '
-                  'noniidlabel3',
-        'quantity': 'iiddiffquantity quantityskew sizeskew unbalanced',
-        'feature_noise': 'noise featureskew gaussian',
-        'natural': 'real byuser bywriter user writer'},
-    'model': {
-        'simple_cnn': 'cnn simplecnnmnist smallcnn lenet',
-        'resnet50': 'resnet50cifar10 resnet50cifar100',
-        'char_lstm': 'lstm rnn charrnn stackedlstm',
-        'transformer': 'gpt decoder', 'mlp': 'dnn fc fcn'},
-    'algorithm': {
-        'solo': 'local localonly localtraining standalone',
-        'centralized': 'central allin pooled',
-        '--algorithm=fedavg --server_momentum=0.9': 'fedavgm',
-        _ADAPTIVE.format('adam'): 'fedadam fedopt',
-        _ADAPTIVE.format('yogi'): 'fedyogi',
-        _ADAPTIVE.format('adagrad'): 'fedadagrad'},
-    'aggregation': {
-        'average': 'avg mean fedavg', 'trimmed_mean': 'trmean fedtrimmedavg',
-        'median': 'fedmedian', 'multi_krum': 'mkrum', 'geometric_median':
-        'rfa geomed', 'centred_clipping': 'cc centeredclipping'},
-    'attack': {
-        'inner_product': 'ipm foe', 'little_is_enough': 'alie lie',
-        'sign_flip': 'signflipping', 'label_flip': 'labelflipping',
-        'gaussian': 'noise'},
-    'weighting': {'examples': 'samples size datasize numexamples',
-                  'uniform': 'equal'},
-    'norm': {'batch': 'bn batchnorm', 'group': 'gn groupnorm'},
-    'dtype': {'bfloat16': 'bf16', 'float32': 'fp32 f32'},
-    'precision': {'bfloat16': 'bf16', 'highest': 'fp32 float32'},
-    'learning_rate_schedule': {
-        'constant': 'none', 'cosine': 'cos cosineannealing', 'step': 'steplr'},
-    'client_state': {'memory': 'ram', 'disk': 'file'},
-}.items()}
-
-
 def flag(name: str, known: Iterable[str]) -> str:
-  """Returns the known flag that a name such as "lr" means, or ''."""
-  by_letters = {_letters(other): other for other in known}
-  if _letters(name) in by_letters:
-    return by_letters[_letters(name)]
+  """Returns the known flag that a name such as "lr" means, or ''.
+
+  It may be an argument of a known flag, such as partition.beta, or have a
+  value; see `FLAGS`.
+  """
+  by_letters = {letters(other): other for other in known}
+  if letters(name) in by_letters:
+    return by_letters[letters(name)]
   name = name.lower().replace('-', '_')
   synonym = FLAGS.get(name, '')
-  if synonym in by_letters.values() or name in ADVICE:
-    return synonym
-  near = difflib.get_close_matches(
-      name, by_letters.values(), n=1, cutoff=_MIN_SIMILARITY)
-  return near[0] if near else ''
+  argument = synonym.rpartition('.')[2]
+  if argument in by_letters.values() and argument not in FACTS:
+    return argument  # of a function, which has no parts
+  meanings = {key: meant for key, meant in FLAGS.items()
+              if re.split('[.=]', meant)[0] in by_letters.values()}
+  if name in meanings or name in ADVICE:
+    return meanings.get(name, '')
+  found = near(name, [*by_letters.values(), *meanings])
+  return meanings.get(found, found)
+
+
+def with_value(meant: str, value: str) -> str:
+  """Returns what `flag` has found with the value that was given, if any.
+
+  Examples:
+    >>> with_value('labels=noise(rate=...)', '0.1')
+    "--labels='noise(rate=0.1)'"
+  """
+  name, equals, text = meant.partition('=')
+  if name.endswith('.ARGUMENT') and '=' in value:  # such as lam=0.5
+    return f'--{name.removesuffix("ARGUMENT")}{value}'
+  if not equals:
+    return f'--{name}={value}' if value else f'--{name}'
+  given = parts.show(parts.parse_value(value)) if value else '...'
+  return f'--{name}={shlex.quote(text.replace("...", given, 1))}'
 
 
 def advice(name: str) -> str:
   """Returns what to do instead of giving a flag, or ''."""
   return ADVICE.get(name.lower().replace('-', '_'), '')
-
-
-def value(name: str, given: object, choices: Sequence[str]) -> str:
-  """Returns "; did you mean --NAME=CHOICE?" for an invalid value, or ''."""
-  word = _letters(str(given))
-  by_letters = {_letters(choice): choice for choice in choices}
-  by_letters |= VALUES.get(name, {})
-  near = [letters for letters in by_letters if word == letters]
-  near = near or [letters for letters in map(_letters, choices)
-                  if len(word) > 2 and letters.startswith(word)]
-  near = near or difflib.get_close_matches(
-      word, by_letters, n=1, cutoff=_MIN_SIMILARITY)
-  found = [by_letters[letters] for letters in near]
-  options = [text if text.startswith('--') else f'--{name}={text}'
-             for text in found]
-  return f'; did you mean {" or ".join(options)}?' if options else ''
 
 
 def check_names(name: str, given: object, known: Sequence[str] = (),
@@ -158,15 +170,7 @@ def check_names(name: str, given: object, known: Sequence[str] = (),
   if not is_valid:
     raise UserError(
         f'--{name} must be one of {", ".join(known)}, or your own as {form}; '
-        f'got {given!r}{value(name, given, known) or _colon(name, given)}')
-
-
-def _colon(name, given):
-  """Returns "; did you mean --NAME=MODULE:FUNCTION?" for MODULE.FUNCTION."""
-  module, dot, function = str(given).rpartition('.')
-  custom = f'{module}:{function}'
-  is_meant = dot and is_user_code(custom) and function not in _ENDINGS
-  return f'; did you mean --{name}={custom}?' if is_meant else ''
+        f'got {given!r}{value(name, given, known) or colon(name, given)}')
 
 
 def arguments(made: _Made) -> _Made:
@@ -185,7 +189,7 @@ def arguments(made: _Made) -> _Made:
       if name in known:
         continue
       near = flag(name, known)
-      hint = f'did you mean {near}?' if near else (
+      hint = f'did you mean {_in_python(near, is_config)}?' if near else (
           re.sub('--(?=[a-z])', '', advice(name)) if is_config else '')
       if hint:
         raise TypeError(f'{made.__name__} has no argument {name!r}; {hint}')
@@ -197,5 +201,13 @@ def arguments(made: _Made) -> _Made:
   return made
 
 
-def _letters(name):
-  return re.sub(r'[^a-z0-9]', '', name.lower())
+def _in_python(meant, is_config):
+  """Returns what `flag` has found, as an argument in Python."""
+  name, equals, text = meant.partition('=')
+  kind, dot, argument = name.partition('.')
+  if not (equals or dot):
+    return meant
+  if not is_config and kind != 'optimizer':  # parts are values there
+    return f'{argument} of {kind}'
+  call = f'NAME({argument}={text or "..."})' if dot else text
+  return f'{kind}={call!r}'

@@ -34,7 +34,7 @@ def drawn(num_attackers: int, num_clients: int,
 
 def configured(config: Config) -> list[int]:
   """Returns the hostile clients of a configuration; none without --attack."""
-  if config.attack == 'none':
+  if config.attack.name == 'none':
     return []
   return jnp.flatnonzero(drawn(
       config.num_attackers(), config.num_clients,

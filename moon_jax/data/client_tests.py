@@ -112,7 +112,7 @@ def make(config: Config, dataset: Dataset, clients: Sequence[np.ndarray]
   """
   fraction = config.client_test_fraction
   train_clients, test_clients = dataset.train_clients, dataset.test_clients
-  if config.partition == 'natural' and (
+  if config.partition.name == 'natural' and (
       train_clients is not None and test_clients is not None):
     if fraction:
       raise UserError(
@@ -128,7 +128,7 @@ def make(config: Config, dataset: Dataset, clients: Sequence[np.ndarray]
     raise UserError(
         f'--client_test_fraction={fraction} needs clients that share no '
         'examples: another client could train on a held-out one. Give another '
-        f'--partition than {config.partition_file or config.partition}')
+        f'--partition than {config.partition}')
   kept, tests = hold_out(clients, fraction, config.split_seed())
   if not tests.sizes.any():
     largest = max(map(len, clients))

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from moon_jax.config.parts import File, FromRun
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
@@ -133,7 +134,7 @@ class Clock(NamedTuple):
       group_C = np.zeros(len(self.upload), int)
     while np.bincount(group_C[self.is_available(time)]).max(initial=0) < least:
       if time > end or time == start and self._most_at_once() < least:
-        of_tier, fewer = (' of a tier', ', or lower --tiers') if (
+        of_tier, fewer = (' of a tier', ', or lower --rounds.tiers') if (
             group_C.any()) else ('', '')
         raise UserError(
             f'a round needs {least} clients{of_tier} that are available at the '
@@ -189,7 +190,8 @@ class Timeline(NamedTuple):
   fractions: Sequence[Sequence[float]] = ()
 
 
-def lognormal(num_clients: int, seed: int, seconds_per_example: float = 0.01,
+def lognormal(num_clients: FromRun[int], seed: FromRun[int],
+              seconds_per_example: float = 0.01,
               download: float = 1e7, upload: float = 2e6, spread: float = 1.0,
               availability: float = 1.0, groups: int = 0) -> Clock:
   """Draws speeds of clients, independently of each other.
@@ -232,7 +234,7 @@ def lognormal(num_clients: int, seed: int, seconds_per_example: float = 0.01,
                availability, phase)
 
 
-def read(path: str, num_clients: int, seed: int) -> Clock:
+def read(path: File, num_clients: FromRun[int], seed: FromRun[int]) -> Clock:
   """Reads the speeds of clients from a text file.
 
   Its first line names columns: seconds_per_example, download and upload, which
@@ -370,7 +372,7 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
         'it, or the clients per round (--participation)')
   if cohorts is not None and not clock.is_always_available():
     raise UserError('cohorts list the clients that start, available or not; '
-                    'remove them (--cohorts_file), or the times at which '
+                    'remove them (--cohort=file), or the times at which '
                     'clients are available')
   tier = np.empty(num_clients, int)
   tier[np.argsort(seconds, kind='stable')] = (

@@ -7,7 +7,8 @@ from typing import SupportsIndex
 import numpy as np
 
 from moon_jax import errors
-from moon_jax.config import Config
+from moon_jax.config import Config, parts
+from moon_jax.config.parts import File, FromRun
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
 
@@ -15,10 +16,11 @@ _DROPOUT = 1  # separates this random stream from the shuffles of a client
 
 
 def make(config: Config) -> list[list[int]]:
-  """Returns the clients of `num_rounds` rounds, or all of --cohorts_file."""
-  if config.cohorts_file:
-    with errors.in_command('num_clients', 'num_rounds', path='cohorts_file'):
-      return read(config.cohorts_file, config.num_clients, config.num_rounds)
+  """Returns the clients of `num_rounds` rounds, or all of a file."""
+  if config.cohort.name == 'file':
+    with errors.in_command('num_clients', 'num_rounds'):
+      return parts.make('cohort', config.cohort, num_clients=config.num_clients,
+                        num_rounds=config.num_rounds)
   return sample(config.num_clients, config.cohort_size(), config.num_rounds,
                 config.seed)
 
@@ -51,7 +53,8 @@ def sample(num_clients: int, cohort_size: int, num_rounds: int,
           for _ in range(num_rounds)]
 
 
-def read(path: str, num_clients: int, num_rounds: int) -> list[list[int]]:
+def read(path: File, num_clients: FromRun[int], num_rounds: FromRun[int]
+         ) -> list[list[int]]:
   """Reads cohorts from a text file with one line per round.
 
   The clients of a line are separated by blanks or commas. A # starts a comment.

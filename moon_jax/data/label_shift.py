@@ -30,17 +30,68 @@ Arguments that several functions share:
 
 from collections.abc import Sequence
 import math
+from typing import Annotated, Literal
 
+from annotated_types import Ge, Gt, Lt
 import numpy as np
 
 from moon_jax import errors
-from moon_jax.config import Config
+from moon_jax.config import Config, parts
+from moon_jax.config.parts import FromRun
 from moon_jax.data import attackers
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 
 _NOISE, _CONCEPT = 2, 3  # the last numbers of the seeds
+
+
+def clean(labels: FromRun[np.ndarray]) -> np.ndarray:
+  """Returns the labels of the data set."""
+  return labels
+
+
+def noise(labels: FromRun[np.ndarray], clients: FromRun[Sequence[np.ndarray]],
+          num_classes: FromRun[int], seed: FromRun[int],
+          rate: Annotated[float, Gt(0), Lt(1)] = 0.2,
+          form: Literal['globalized', 'localized'] = 'globalized'
+          ) -> np.ndarray:
+  """Returns labels that are another class with a probability.
+
+  Args:
+    labels: see the module.
+    clients: see the module.
+    num_classes: see the module.
+    seed: see the module.
+    rate: the largest probability over clients.
+    form: which clients have noise: "globalized", all equally; or "localized",
+      increasing linearly from 0 for the first client to `rate` for the last.
+  """
+  return noisy(labels, clients, noise_rates(len(clients), rate, form),
+               num_classes, seed)
+
+
+def shift(labels: FromRun[np.ndarray], clients: FromRun[Sequence[np.ndarray]],
+          num_classes: FromRun[int], seed: FromRun[int],
+          groups: Annotated[int, Ge(2)] = 2,
+          noise_rate: Annotated[float, Ge(0), Lt(1)] = 0.,
+          noise_form: Literal['globalized', 'localized'] = 'globalized'
+          ) -> np.ndarray:
+  """Returns labels permuted differently by groups of clients.
+
+  Args:
+    labels: see the module.
+    clients: see the module.
+    num_classes: see the module.
+    seed: see the module.
+    groups: client i is in group i modulo this number; the first group keeps
+      the labels.
+    noise_rate: of label noise after the permutation, as `noise`; 0 has none.
+    noise_form: its form.
+  """
+  labels = permuted(labels, clients, groups, num_classes, seed)
+  return labels if not noise_rate else noise(
+      labels, clients, num_classes, seed, noise_rate, noise_form)
 
 
 def configured(config: Config, dataset: Dataset,
@@ -52,22 +103,12 @@ def configured(config: Config, dataset: Dataset,
   Raises:
     UserError: if clients share examples, or there are too few classes.
   """
-  labels, num_classes = dataset.train_labels, dataset.num_classes
-  has_noise, has_shift = config.label_noise > 0, config.concept_shift > 1
-  if not (has_noise or has_shift):
-    return labels
-  flag = (f'--concept_shift={config.concept_shift}' if has_shift
-          else f'--label_noise={config.label_noise}')
-  _check_may_change(config, dataset, clients, flag)
-  with errors.in_command(num_groups='concept_shift', rates='label_noise'):
-    if has_shift:
-      labels = permuted(labels, clients, config.concept_shift, num_classes,
-                        config.split_seed())
-    if has_noise:
-      labels = noisy(labels, clients, noise_rates(
-          len(clients), config.label_noise, config.label_noise_form),
-                     num_classes, config.split_seed())
-  return labels
+  if config.labels.name != 'clean':
+    _check_may_change(config, dataset, clients, f'--labels={config.labels}')
+  with errors.in_command(num_groups='labels.groups', rates='labels'):
+    return parts.make(
+        'labels', config.labels, labels=dataset.train_labels, clients=clients,
+        num_classes=dataset.num_classes, seed=config.split_seed())
 
 
 def with_flips(config: Config, dataset: Dataset, labels: np.ndarray,
@@ -77,7 +118,7 @@ def with_flips(config: Config, dataset: Dataset, labels: np.ndarray,
   Raises:
     UserError: if clients share examples, or labels are not classes.
   """
-  if config.attack != 'label_flip':
+  if config.attack.name != 'label_flip':
     return labels
   _check_may_change(config, dataset, clients, f'--attack={config.attack}')
   return flipped(
@@ -91,7 +132,7 @@ def _check_may_change(config, dataset, clients, flag):
     raise UserError(
         f'{flag} needs clients that share no examples, since an example has '
         f'one label; remove it, or give another --partition than '
-        f'{config.partition_file or config.partition}')
+        f'{config.partition}')
 
 
 def check_classes(dataset: Dataset, flag: str) -> None:
@@ -157,7 +198,7 @@ def _copied(labels, num_classes):
       labels.dtype, np.min_scalar_type(num_classes - 1)))
 
 
-def groups(num_clients: int, num_groups: int) -> np.ndarray:
+def groups_of(num_clients: int, num_groups: int) -> np.ndarray:
   """Returns the group of each client: its number modulo `num_groups`."""
   return np.arange(num_clients) % num_groups
 
@@ -192,6 +233,6 @@ def permuted(labels: np.ndarray, clients: Sequence[np.ndarray],
   """
   labels = _copied(labels, num_classes)
   of_group = permutations(num_groups, num_classes, seed).astype(labels.dtype)
-  for indices, group in zip(clients, groups(len(clients), num_groups)):
+  for indices, group in zip(clients, groups_of(len(clients), num_groups)):
     labels[indices] = of_group[group][labels[indices]]
   return labels

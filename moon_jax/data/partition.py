@@ -15,10 +15,12 @@ Arguments that several functions share:
 
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge, Gt
 import numpy as np
 
+from moon_jax.config.parts import FromRun
 from moon_jax.config.suggest import arguments
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.clients import Clients
@@ -29,7 +31,8 @@ _MAX_TRIES = 1000
 
 
 @arguments
-def iid(num_examples: int, num_clients: int, seed: int) -> Clients:
+def iid(num_examples: FromRun[int], num_clients: FromRun[int],
+        seed: FromRun[int]) -> Clients:
   """Splits a random permutation into parts of equal size, up to one example.
 
   Raises:
@@ -41,8 +44,9 @@ def iid(num_examples: int, num_clients: int, seed: int) -> Clients:
 
 
 @arguments
-def dirichlet(labels: np.ndarray, num_clients: int, beta: float,
-              seed: int) -> list[np.ndarray]:
+def dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
+              beta: Annotated[float, Gt(0)] = 0.5, seed: FromRun[int] = 0
+              ) -> list[np.ndarray]:
   """Splits each class over clients in proportions p ~ Dir(beta): label skew.
 
   A client that already has num_examples / num_clients examples gets none of the
@@ -106,8 +110,9 @@ def _draw_dirichlet(random, members, num_clients, beta):
 
 
 @arguments
-def quantity(num_examples: int, num_clients: int, beta: float,
-             seed: int) -> Clients:
+def quantity(num_examples: FromRun[int], num_clients: FromRun[int],
+             beta: Annotated[float, Gt(0)] = 0.5, seed: FromRun[int] = 0
+             ) -> Clients:
   """Splits a permutation into sizes in proportions p ~ Dir(beta).
 
   Clients differ in size, but not in the distribution of classes. The sizes are
@@ -133,8 +138,9 @@ def quantity(num_examples: int, num_clients: int, beta: float,
 
 
 @arguments
-def shards(labels: np.ndarray, num_clients: int, shards_per_client: int,
-           seed: int) -> Clients:
+def shards(labels: FromRun[np.ndarray], num_clients: FromRun[int],
+           shards_per_client: Annotated[int, Ge(1)] = 2,
+           seed: FromRun[int] = 0) -> Clients:
   """Sorts examples by class and assigns equal shards to clients at random.
 
   With 2 shards per client, this is the pathological non-IID split of McMahan et
@@ -163,8 +169,28 @@ def shards(labels: np.ndarray, num_clients: int, shards_per_client: int,
 
 
 @arguments
-def natural(client_of_example: np.ndarray | None, num_clients: int, seed: int,
-            names: Sequence[str] | None = None) -> Clients:
+def feature_noise(num_examples: FromRun[int], num_clients: FromRun[int],
+                  seed: FromRun[int],
+                  noise_std: Annotated[float, Ge(0)] = 0.1) -> Clients:
+  """Splits as `iid`; the inputs of client i of C have noise.
+
+  `moon_jax.partition.noise_std` has its standard deviations, which
+  `moon_jax.Federation.input_noise_std` takes.
+
+  Args:
+    num_examples: see the module.
+    num_clients: see the module.
+    seed: see the module.
+    noise_std: standard deviation of the noise of the last client, for images in
+      0..1 or normalized features. It increases linearly from 0 for the first.
+  """
+  return iid(num_examples, num_clients, seed)
+
+
+@arguments
+def natural(client_of_example: FromRun[np.ndarray | None],
+            num_clients: FromRun[int], seed: FromRun[int],
+            names: FromRun[Sequence[str] | None] = None) -> Clients:
   """Uses the clients of the data set, such as users or writers.
 
   If the data set has more than `num_clients` clients, a random subset is drawn

@@ -9,8 +9,9 @@ so that a run that was stopped goes on with the same clients.
 
 from collections.abc import Callable, Iterable, Mapping
 import itertools
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Annotated, Any, NamedTuple, SupportsIndex
 
+from annotated_types import Ge
 import numpy as np
 
 from moon_jax import user_code
@@ -71,7 +72,7 @@ class View(NamedTuple):
 Selection = Callable[[View], Iterable[int]]
 
 
-def power_of_choice(candidates: int = 0) -> Selection:
+def power_of_choice(candidates: Annotated[int, Ge(0)] = 0) -> Selection:
   """Returns a selection of the clients with the highest loss among candidates.
 
   Cho, Wang and Joshi, Towards Understanding Biased Client Selection in
@@ -211,28 +212,15 @@ def _drawn(random, clients, weights, count):
   return clients[np.argsort(times, kind='stable')[:count]]
 
 
-SELECTIONS = {'power_of_choice': power_of_choice, 'oort': oort}
+def guarded(name: str, selection: Selection) -> Selection:
+  """Returns your own selection, whose errors name their line.
 
-
-def custom(name: str, args: str) -> Selection:
-  """Returns MODULE:FUNCTION with the arguments of --cohort_args.
-
-  Raises:
-    UserError: if there is no such function, or it does not take them.
+  Args:
+    name: of its function, MODULE:FUNCTION.
+    selection: what the function returned.
   """
-  function, arguments = user_code.load('cohort', name), user_code.parse_args(
-      'cohort_args', args)
-  try:
-    user_code.signature_of(function).bind(None, **arguments)
-  except ValueError:  # it has no signature: the call will show
-    pass
-  except TypeError as error:
-    raise UserError(
-        f'--cohort={name} is called with a moon_jax.selection.View and the '
-        f'arguments --cohort_args={args}: {error}{user_code.place(function)}. '
-        'Change one of them') from error
   return lambda view: user_code.call('cohort', name, lambda: _listed(
-      function(view, **arguments), view.cohort_size))
+      selection(view), view.cohort_size))
 
 
 def _listed(found, most):

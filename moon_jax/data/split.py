@@ -1,7 +1,7 @@
 """Splits a data set over clients, as a configuration describes it.
 
-Partitions are those of `moon_jax.data.partition`, a function of your own
-(--partition=MODULE:FUNCTION), or those of a file (--partition_file).
+Partitions are those of `moon_jax.data.partition`, of a file, or of a function
+of your own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from moon_jax import errors, user_code
-from moon_jax.config import Config, is_user_code
-from moon_jax.data import client_tests, label_shift, partition
+from moon_jax.config import Config, parts
+from moon_jax.config.parts import File, FromRun
+from moon_jax.data import client_tests, label_shift
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.clients import Clients
@@ -58,9 +59,10 @@ def make(config: Config, dataset: Dataset) -> Split:
   # Before clients hold examples out, so that these have the same labels.
   labels = label_shift.configured(config, dataset, clients)
   clients, tests = client_tests.make(config, dataset, clients)
-  if config.concept_shift > 1 and tests is not None and tests.part == 'test':
+  if config.labels.name != 'clean' and tests is not None and (
+      tests.part == 'test'):
     raise UserError(
-        f'--concept_shift={config.concept_shift} changes labels of training '
+        f'--labels={config.labels} changes labels of training '
         f'examples only, and the clients of --dataset={config.dataset} hold '
         'out test examples; remove it, or give another --partition')
   # Last: hostile clients flip only what they train on.
@@ -104,7 +106,7 @@ def _with_examples(config, dataset, indices):
   owners = dataset.train_clients
   return dataset._replace(
       train_inputs=(dataset.train_inputs[indices]
-                    if is_user_code(config.partition)
+                    if config.partition.is_own
                     else dataset.train_inputs[:0]),
       train_labels=dataset.train_labels[indices],
       train_clients=None if owners is None else owners[indices])
@@ -112,73 +114,57 @@ def _with_examples(config, dataset, indices):
 
 def _partition(config, dataset):
   """Returns for each client the indices of its training examples."""
-  if config.partition == 'feature_noise' and dataset.num_tokens:
+  name, part = config.partition.name, config.partition
+  if name == 'feature_noise' and dataset.num_tokens:
     raise UserError('--partition=feature_noise adds noise to inputs, and those '
                     f'of --dataset={config.dataset} are tokens; give another '
                     '--partition')
-  if config.partition in ('dirichlet', 'shards') and not config.partition_file:
-    label_shift.check_classes(dataset, f'--partition={config.partition}')
-  labels, clients = dataset.train_labels, config.num_clients
-  seed = config.split_seed()
-  if config.partition_file:
+  if name in ('dirichlet', 'shards'):
+    label_shift.check_classes(dataset, f'--partition={name}')
+  labels, num_clients = dataset.train_labels, config.num_clients
+  with errors.in_command('num_clients', 'partition', 'dataset'):
+    clients = parts.make(
+        'partition', part, dataset=dataset, labels=labels,
+        num_examples=len(labels), num_clients=num_clients,
+        seed=config.split_seed(), client_of_example=dataset.train_clients,
+        names=dataset.client_names)
+  if name == 'file':
     return clients_lib.checked(
-        read_file(config.partition_file, clients), len(labels),
-        f'--partition_file={config.partition_file}: client {{}}',
+        clients, len(labels), f'--partition={part}: client {{}}',
         ', or name the file of a run of the same data set')
-  if is_user_code(config.partition):
-    return custom(config.partition, dataset, clients, seed)
-  made = {
-      'iid': lambda: partition.iid(len(labels), clients, seed),
-      'dirichlet': lambda: partition.dirichlet(
-          labels, clients, config.beta, seed),
-      'shards': lambda: partition.shards(
-          labels, clients, config.shards_per_client, seed),
-      'quantity': lambda: partition.quantity(
-          len(labels), clients, config.beta, seed),
-      'feature_noise': lambda: partition.iid(len(labels), clients, seed),
-      'natural': lambda: partition.natural(
-          dataset.train_clients, clients, seed, dataset.client_names),
-  }[config.partition]
-  with errors.in_command('beta', 'num_clients', 'shards_per_client',
-                         'partition', 'dataset'):
-    return made()
+  return _checked(part, clients, num_clients, len(labels)
+                  ) if part.is_own else clients
 
 
-def custom(name: str, dataset: Dataset, num_clients: int,
-           seed: int) -> Sequence[np.ndarray]:
-  """Calls MODULE:FUNCTION and checks what it returns.
+def _checked(part, clients, num_clients, num_examples):
+  """Checks what your own partition returns.
 
-  It maps (dataset, num_clients, seed) to a sequence with the indices of each
-  client's training examples, or to a mapping from names of clients to them.
-  Clients may share examples.
+  It is a sequence with the indices of each client's training examples, or a
+  mapping from names of clients to them. Clients may share examples.
   """
-  function = user_code.load('partition', name)
-  user_code.check_call('partition', name, 'dataset, num_clients, seed')
-  parts = user_code.call(
-      'partition', name, function, dataset, num_clients, seed)
-  place = user_code.place(function)
-  if not isinstance(parts, Iterable) or isinstance(parts, str):
-    raise UserError(f'--partition={name} must return a list of index arrays, '
-                    f'one per client, got a {type(parts).__name__}; fix '
+  place = user_code.place(parts.function_of('partition', part))
+  if not isinstance(clients, Iterable) or isinstance(clients, str):
+    raise UserError(f'--partition={part} must return a list of index arrays, '
+                    f'one per client, got a {type(clients).__name__}; fix '
                     f'it{place}')
-  if not isinstance(parts, Mapping | Clients):  # a generator may fail
-    parts = user_code.call('partition', name, list, parts)
-  if len(parts) != num_clients:
+  if not isinstance(clients, Mapping | Clients):  # a generator may fail
+    clients = user_code.call('partition', part.name, list, clients)
+  if len(clients) != num_clients:
     raise UserError(
-        f'--partition={name} must give the examples of each of --num_clients='
-        f'{num_clients} clients, got {len(parts)} clients; fix it{place}')
-  return clients_lib.checked(parts, len(dataset.train_labels),
-                             f'--partition={name}: client {{}}', place)
+        f'--partition={part} must give the examples of each of --num_clients='
+        f'{num_clients} clients, got {len(clients)} clients; fix it{place}')
+  return clients_lib.checked(
+      clients, num_examples, f'--partition={part}: client {{}}', place)
 
 
-def read_file(path: str, num_clients: int) -> Clients:
+def read_file(path: File, num_clients: FromRun[int]) -> Clients:
   """Reads the indices of each client from the partition.npz of a run.
 
   It holds `sizes` [C] and `indices` [N], whose range is not checked, and may
   hold `names` [C].
   """
-  source = f'--partition_file={path}'
-  place = files.user_path(path, 'partition_file')
+  source = f'--partition=file(path={path})'
+  place = files.user_path(path, 'partition.path')
   try:
     with np.load(place, allow_pickle=False) as file:
       sizes, indices = (file[name] for name in ('sizes', 'indices'))

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moon_jax import models
+from moon_jax import models, optimizers
 from moon_jax.algorithms.moon import Memory, moon
 from moon_jax.data import augment
 from moon_jax.distributed import devices
@@ -65,7 +65,7 @@ def check_repeated() -> Finding:
          for name, value in first.items()):
     return Finding(OK, f'{text}the same bits', {'error': error})
   return Finding(FAILED, f'{text}other numbers: they differ by {error:.1e}. '
-                 'Give --check_determinism to runs, and for GPUs set '
+                 'For GPUs set '
                  'XLA_FLAGS=--xla_gpu_exclude_nondeterministic_ops=true',
                  {'error': error})
 
@@ -129,7 +129,7 @@ _first = functools.cache(train)
 def _round():
   mesh = devices.mesh(1)
   return round_lib.Round(
-      Program(_model(), _MOON, 'sgd', augment.keep,
+      Program(_model(), _MOON, optimizers.of('sgd'), augment.keep,
               functools.partial(augment.normalize, mean=MEAN, std=STD)),
       mesh), mesh
 

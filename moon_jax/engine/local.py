@@ -26,6 +26,7 @@ from moon_jax.data import augment
 from moon_jax.engine.flat import Flat
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
+from moon_jax.optimizers import Optimizer
 
 # Folded into the key of a step, for draws of the network and of the loss; too
 # large to collide with a split key.
@@ -37,16 +38,13 @@ _LOSS = 0x6c6f7373
 VIEW = 0x76696577
 SERVER = 0x73657276
 
-# Folded into the key of a run, for draws that recur in each round and client.
-RECURRING = 0x72656375
-
 
 class Program(NamedTuple):
   """The static parts of a compiled round."""
 
   model: Model
   algorithm: Algorithm
-  optimizer: str  # a name of moon_jax.optimizers.OPTIMIZERS
+  optimizer: Optimizer
   augment_fn: Callable[[jax.Array, jax.Array], jax.Array]  # key, stored inputs
   normalize_fn: Callable[[jax.Array], jax.Array]  # of stored inputs
   keep_models: bool = False  # whether a round returns the local models
@@ -55,8 +53,6 @@ class Program(NamedTuple):
   # and no two clients share an example
   clip_gradients: bool = False  # whether to clip them to hparams gradient_clip
   unused_hparams: tuple[str, ...] = ()  # see moon_jax.optimizers.make
-  recurring_draws: bool = False  # whether `augment_fn` gets the same key in a
-  # step of each client and round
 
 
 class TrainData(NamedTuple):
@@ -77,8 +73,6 @@ class Job(NamedTuple):
 
   view: View
   key: jax.Array  # random key of this run, round and client
-  recurring: jax.Array | tuple[()] = ()  # key of the run for draws that recur
-  # in each round and client; () unless Program.recurring_draws
 
 
 class Lane(NamedTuple):
@@ -145,11 +139,9 @@ def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
   `frozen_B` has the result of `Algorithm.frozen`; None computes it.
   """
   key = jax.random.fold_in(job.key, step_in_job)
-  augment_key = (jax.random.fold_in(job.recurring, step_in_job)
-                 if program.recurring_draws else key)
   inputs = program.normalize_fn(
       platforms.by_platform(_materialize, lambda x_B: x_B,
-                            program.augment_fn(augment_key, stored.inputs)))
+                            program.augment_fn(key, stored.inputs)))
   if stored.noise_std is not None:
     inputs = augment.add_noise(key, inputs, stored.noise_std)
   batch = Batch(inputs, stored.labels, mask_B, step=step_in_job)

@@ -193,16 +193,13 @@ def _axes(program, inputs):
                   client=0, hparams=run_axis, num_examples=0, num_steps=0,
                   round=run_axis if inputs.round.ndim else None, client_id=0,
                   key=0, label_counts=0),
-             key=0, recurring=0)
+             key=0)
 
 
 def _jobs_of_lanes(program, inputs, clients_J, job_L):
   """Returns the jobs of the lanes, with the lane axes of `_axes`."""
   def make_job(j):
-    run_key = inputs.key[inputs.table.jobs.run[j]]
-    return Job(_view(program, inputs, clients_J, j), _key(inputs, j),
-               jax.random.fold_in(run_key, local.RECURRING)
-               if program.recurring_draws else ())
+    return Job(_view(program, inputs, clients_J, j), _key(inputs, j))
 
   return jax.vmap(make_job, out_axes=_axes(program, inputs))(job_L)
 

@@ -9,13 +9,17 @@ logits; MOON contrasts its output z. `projection_dim=None` leaves the head out.
 
 from collections.abc import Callable
 import functools
+from typing import Annotated, get_args, Literal
 
+from annotated_types import Ge
 from flax import linen as nn
 import numpy as np
 
-from moon_jax.config import FACTS, suggest
+from moon_jax.config import spelling
+from moon_jax.config.parts import FromRun
 from moon_jax.errors import UserError
 from moon_jax.models import base, networks, user
+from moon_jax.models import joint as joint
 from moon_jax.models.arithmetic import Arithmetic
 
 Model = base.Model
@@ -31,7 +35,15 @@ MODELS: dict[str, Callable[[base.Options], nn.Module]] = {
     'transformer': networks.Transformer,
 }
 
-_MORE_CHOICES = {'dtype': ('float64',)}  # in Python, with jax.enable_x64
+_Norm = Literal['batch', 'group']
+# float64 needs jax.enable_x64.
+_Dtype = Literal['float32', 'bfloat16', 'float64']
+_Precision = Literal['highest', 'tf32x3', 'tf32', 'bfloat16']
+_Convolution = Literal['im2col', 'native']
+_Dim = Annotated[int, Ge(1)] | None  # of the projection
+_CHOICES = {'dtype': get_args(_Dtype), 'norm': get_args(_Norm),
+            'precision': get_args(_Precision),
+            'convolution': get_args(_Convolution)}
 
 
 def make(name: str, num_classes: int, projection_dim: int | None = 256,
@@ -53,10 +65,10 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
                     f'{got}. Pass data.num_classes')
   for setting, value in {'dtype': dtype, 'norm': norm, 'precision': precision,
                          'convolution': convolution}.items():
-    known = FACTS[setting]['choices'] + _MORE_CHOICES.get(setting, ())
+    known = _CHOICES[setting]
     if value not in known:
       raise UserError(f'{setting} must be one of {", ".join(known)}; got '
-                      f'{value!r}{suggest.value(setting, value, known)}')
+                      f'{value!r}{spelling.value(setting, value, known)}')
   if projection_dim is not None and (
       not isinstance(projection_dim, int | np.integer) or projection_dim < 1):
     raise UserError('projection_dim must be an integer of at least 1, or None '
@@ -67,8 +79,9 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
       norm, num_tokens, task), **fields))
 
 
-def simple_cnn(num_classes: int, projection_dim: int | None = 256, *,
-               dtype: str = 'float32', precision: str = 'highest') -> Model:
+def simple_cnn(num_classes: FromRun[int], projection_dim: _Dim = 256, *,
+               dtype: _Dtype = 'float32', precision: _Precision = 'highest'
+               ) -> Model:
   """Returns the paper's CNN for CIFAR-10: two 5x5 convolutions, two layers.
 
   Args:
@@ -84,17 +97,19 @@ def simple_cnn(num_classes: int, projection_dim: int | None = 256, *,
               precision=precision)
 
 
-def resnet18(num_classes: int, projection_dim: int | None = 256, *,
-             norm: str = 'batch', dtype: str = 'float32',
-             precision: str = 'highest', convolution: str = 'im2col') -> Model:
+def resnet18(num_classes: FromRun[int], projection_dim: _Dim = 256, *,
+             norm: _Norm = 'batch', dtype: _Dtype = 'float32',
+             precision: _Precision = 'highest',
+             convolution: _Convolution = 'im2col') -> Model:
   """Returns ResNet-18 for small images; see `resnet50` for the arguments."""
   return make('resnet18', num_classes, projection_dim, dtype, norm,
               precision=precision, convolution=convolution)
 
 
-def resnet50(num_classes: int, projection_dim: int | None = 256, *,
-             norm: str = 'batch', dtype: str = 'float32',
-             precision: str = 'highest', convolution: str = 'im2col') -> Model:
+def resnet50(num_classes: FromRun[int], projection_dim: _Dim = 256, *,
+             norm: _Norm = 'batch', dtype: _Dtype = 'float32',
+             precision: _Precision = 'highest',
+             convolution: _Convolution = 'im2col') -> Model:
   """Returns ResNet-50 for small images, the paper's network for CIFAR-100.
 
   Args:
@@ -110,8 +125,8 @@ def resnet50(num_classes: int, projection_dim: int | None = 256, *,
               precision=precision, convolution=convolution)
 
 
-def mlp(num_classes: int, projection_dim: int | None = 256, *,
-        dtype: str = 'float32', precision: str = 'highest') -> Model:
+def mlp(num_classes: FromRun[int], projection_dim: _Dim = 256, *,
+        dtype: _Dtype = 'float32', precision: _Precision = 'highest') -> Model:
   """Returns a multilayer perceptron for features or small images.
 
   See `simple_cnn` for the arguments.
@@ -120,9 +135,10 @@ def mlp(num_classes: int, projection_dim: int | None = 256, *,
               precision=precision)
 
 
-def char_lstm(num_classes: int, num_tokens: int,
-              projection_dim: int | None = 256, *, task: str = 'classification',
-              dtype: str = 'float32') -> Model:
+def char_lstm(num_classes: FromRun[int], num_tokens: FromRun[int],
+              projection_dim: _Dim = 256, *,
+              task: FromRun[str] = 'classification', dtype: _Dtype = 'float32'
+              ) -> Model:
   """Returns a two-layer LSTM over characters, as LEAF uses for Shakespeare.
 
   `num_tokens` is the size of the vocabulary, `Dataset.num_tokens`; with `task`
@@ -133,10 +149,12 @@ def char_lstm(num_classes: int, num_tokens: int,
               num_tokens=num_tokens, task=task)
 
 
-def transformer(num_tokens: int, num_classes: int = 0,
-                projection_dim: int | None = None, *, task: str = 'tokens',
-                width: int = 128, num_layers: int = 2, num_heads: int = 4,
-                dtype: str = 'float32') -> Model:
+def transformer(num_tokens: FromRun[int], num_classes: FromRun[int] = 0,
+                projection_dim: _Dim = None, *, task: FromRun[str] = 'tokens',
+                width: Annotated[int, Ge(1)] = 128,
+                num_layers: Annotated[int, Ge(1)] = 2,
+                num_heads: Annotated[int, Ge(1)] = 4,
+                dtype: _Dtype = 'float32') -> Model:
   """Returns a small causal transformer, which predicts the next tokens.
 
   Args:

@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from moon_jax import tasks, trees, user_code
+from moon_jax.config import parts
+from moon_jax.config.parts import Part
 from moon_jax.errors import UserError
 from moon_jax.models import layers
 from moon_jax.models.base import Model, Outputs
@@ -28,32 +30,37 @@ _ARGUMENTS = ('train', 'training', 'deterministic', 'mask', 'mask_B')
 _MASKS = {'mask', 'mask_B'}
 
 
-def make(name: str, args: str, num_classes: int, num_tokens: int = 0) -> Model:
-  """Returns the network of a factory, --model=MODULE:FACTORY --model_args=ARGS.
+def network(part: Part, **run: Any) -> Model:
+  """Returns the network of a part, with values of the run by name.
 
-  The factory returns a Flax module or a `moon_jax.Model`. It gets `num_classes`
-  and `num_tokens` if its signature names them. If it names `rngs` it makes a
-  module of Flax NNX.
+  They are num_classes, num_tokens (0 without tokens) and task.
   """
-  factory = user_code.load('model', name)
-  build = lambda **rngs: user_code.build(
-      'model', name, args,
-      {'num_classes': num_classes, 'num_tokens': num_tokens, **rngs},
-      'it is called with the arguments of --model_args, and with num_classes, '
-      'num_tokens and rngs if it names them')
+  return make(part, **run) if part.is_own else parts.make('model', part, **run)
+
+
+def make(part: Part, **run: Any) -> Model:
+  """Returns the network of your own factory, --model=MODULE:FACTORY(...).
+
+  The factory returns a Flax module or a `moon_jax.Model`. Of `run` it gets
+  `num_classes` and `num_tokens` if its signature names them, and others by
+  `FromRun`. If it names `rngs` it makes a module of Flax NNX.
+  """
+  factory = parts.function_of('model', part)
   try:
     takes_rngs = 'rngs' in user_code.signature_of(factory).parameters
-  except (TypeError, ValueError):  # `build` reports it
-    takes_rngs = False
+  except (TypeError, ValueError) as error:  # some built-in callables
+    raise UserError(f'--model={part.name} cannot be called ({error}); name a '
+                    'Python function or class') from error
   if takes_rngs:
-    made: Any = from_nnx(lambda rngs: build(rngs=rngs))
+    made: Any = from_nnx(
+        lambda rngs: parts.make('model', part, rngs=rngs, **run))
   else:
-    made = build()
+    made = parts.make('model', part, **run)
     if isinstance(made, nn.Module):
-      made = user_code.call('model', name, from_flax, made)
+      made = user_code.call('model', part.name, from_flax, made)
   if not isinstance(made, Model):
     raise UserError(
-        f'--model={name} must return a Flax module or a moon_jax.Model; got a '
+        f'--model={part} must return a Flax module or a moon_jax.Model; got a '
         f'{type(made).__name__}{user_code.place(factory)}. A factory of Flax '
         'NNX modules takes an argument rngs')
   return made._replace(place=made.place or user_code.place(factory))

@@ -7,7 +7,6 @@ our results beside the published ones. docs/tables.md describes the command.
 from absl import flags
 
 from moon_jax.cli import command_line, help_page
-from moon_jax.cli.command_line import Given
 from moon_jax.config import Config
 
 _FLAGS = [
@@ -47,10 +46,10 @@ def main() -> None:
   """Runs the command."""
   paths: list[str] = []
 
-  def report(config: Config, given: Given) -> None:
+  def report(config: Config, named: frozenset[str]) -> None:
     from moon_jax.report import command
 
-    command.run(config, paths, given.flags,
+    command.run(config, paths, named,
                 **{flag.name: flag.value for flag in _FLAGS})
 
   command_line.start('moon_jax.report', report, _PAGE, is_one_run=False,

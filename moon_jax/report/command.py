@@ -16,7 +16,6 @@ from moon_jax.report.table_file import Table
 from moon_jax.results.page import Page
 from moon_jax.results.read import Run
 from moon_jax.rundir import workdir as workdir_lib
-from moon_jax.simulation import checks
 from moon_jax.sweep import command as sweep_command
 from moon_jax.sweep import plan, toml_file, values
 from moon_jax.sweep import run as run_lib
@@ -38,8 +37,7 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
   if 'flagfile' in given:
     raise UserError('--flagfile cannot be given, since the files of tables '
                     'name flag files themselves; remove it')
-  replacing = {name: getattr(config, name) for name in values.TYPES
-               if name in given and name != 'workdir'}
+  replacing = sweep_command.given(config, given)
   tables, directories = _read(paths, budget, replacing)
   directory = _directory(out, workdir, directories if not (
       tables or 'workdir' in given) else ())
@@ -136,9 +134,7 @@ def _missing(tables: Sequence[Table], found: Mapping[Key, Run]
   first: dict[Key, Config] = {}
   for key, config in zip(groups.keys(configs), configs):
     first.setdefault(key, config)
-  # Without settings that have no effect, as the page's commands.
-  missing = tuple(checks.validate(groups.normalized(config))
-                  for key, config in first.items() if key not in found)
+  missing = tuple(config for key, config in first.items() if key not in found)
   axes = dict.fromkeys(axis for table in tables for axis in table.sweep.axes)
   return Sweep(missing, tuple(axes)) if missing else None
 

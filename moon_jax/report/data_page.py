@@ -10,7 +10,6 @@ import functools
 
 import numpy as np
 
-from moon_jax.algorithms import registry
 from moon_jax.config import Config, flags_with
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import sources, split
@@ -80,11 +79,16 @@ def label(config: Config) -> str:
   have the same seed.
   """
   names = {*flags_with(varies='split'), *flags_with(varies='labels')} - {
-      'seed', 'partition_seed', 'partition', *registry.unused(config)}
+      'seed', 'partition_seed', 'partition'}
+  defaults = Config().to_dict()
   shown = [f'{name} {values.show(value)}'
            for name, value in config.to_dict().items() if name in names
-           and (name == 'beta' or value != getattr(Config, name))]
-  return ', '.join([config.partition, *shown, f'{config.num_clients} clients'])
+           and value != defaults[name]]
+  arguments = config.args('partition').items()
+  return ', '.join([
+      config.partition.name,
+      *(f'{name} {values.show(value)}' for name, value in arguments), *shown,
+      f'{config.num_clients} clients'])
 
 
 def _counts(config, dataset):

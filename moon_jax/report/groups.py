@@ -13,17 +13,17 @@ import statistics
 from typing import TYPE_CHECKING
 
 from moon_jax.algorithms import registry
-from moon_jax.config import Config, flags_with
+from moon_jax.config import Config, FACTS, flags_with, PARTS, parts
 from moon_jax.errors import UserError
 from moon_jax.report import table_file
 from moon_jax.report.table_file import Block, Published, Table
 from moon_jax.results import frames, paired, read, stats
 from moon_jax.results.paired import Comparison
 from moon_jax.results.read import Run
-from moon_jax.rundir.identity import FREE_FIELDS
+from moon_jax.rundir import identity
 from moon_jax.simulation import checks
-from moon_jax.sweep import grid, values
 from moon_jax.sweep import table as sweep_table
+from moon_jax.sweep import values
 from moon_jax.sweep.grid import Sweep
 from moon_jax.sweep.table import NO_VALUE, SEEDS
 
@@ -33,14 +33,12 @@ if TYPE_CHECKING:
 Key = tuple[str, ...]
 Seeds = tuple[int, ...]
 
-_FILES = flags_with(is_input=True)
 _MAX_NAMED = 3  # settings whose defaults a label names
-# Settings of what is recorded.
-_RECORDED = {'eval_every', 'eval_on', 'client_eval_every', 'metrics',
-             'epoch_losses', 'keep_best', 'save_local_models'}
-# Settings that change no model: also files and speed. The content of files
-# counts instead, by its hash; and --on_nan may exclude clients.
-_IGNORED = {*SEEDS, *FREE_FIELDS, *_RECORDED} - {'on_nan'}
+_RECORDED = {*flags_with(role='recorded')}
+# Settings in which runs of an arm may differ. The content of files counts, by
+# its hash.
+_IGNORED = {*SEEDS, *FACTS} - {*flags_with(role='result'),
+                               *flags_with(role='stop')} | {*SEEDS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +108,8 @@ class TableArm(Arm):
   def label_without(self, names: Sequence[str]) -> str:
     """Returns the label without some settings."""
     return ', '.join([self.settings['algorithm'], *(
-        values.named(name, self.settings[name], ' ') for name in self.named
+        values.named(name.rpartition('.')[2], self.settings[name], ' ')
+        for name in self.named
         if name not in names)])
 
   @property
@@ -184,9 +183,8 @@ def differing(runs: Sequence[Run], also: Collection[str] = ()) -> list[str]:
   """Returns the settings in which runs differ, besides seeds; see `of_runs`."""
   inputs = {f'content of {name}' for run in runs for name in run.inputs
             if name not in _RECORDED}
-  names = [*(name for name in Config().to_dict()
-             if name not in _IGNORED or name in also),
-           *sorted(inputs)]
+  names = [*sweep_table.settings_of(
+      [run.config for run in runs], _IGNORED - {*also}), *sorted(inputs)]
   return sweep_table.differing(names, [_shown(run, names) for run in runs])
 
 
@@ -194,14 +192,12 @@ def _shown(run, names):
   """Returns the values of settings, and hashes of input files, as text."""
   contents = {f'content of {name}': value for name, value in run.inputs.items()}
   # Own code differs from what has no content by its name, too; files do not.
-  absent = {name: '' if name.removeprefix('content of ') in _FILES else NO_VALUE
+  absent = {name: '' if '.' in name or 'init_from' in name else NO_VALUE
             for name in names if name.startswith('content of ')}
-  shown = run.config.to_dict() | absent | contents
-  try:
-    shown |= dict.fromkeys(registry.unused(run.config), NO_VALUE)
-  except (UserError, KeyError, TypeError):
-    pass  # custom code is not here
-  return tuple(values.show(shown.get(name, NO_VALUE)) for name in names)
+  shown = absent | contents
+  return tuple(
+      values.show(shown[name]) if name in shown
+      else sweep_table.shown(run.config, [name])[0] for name in names)
 
 
 def _seeds(config):
@@ -214,13 +210,10 @@ def _seeds(config):
 def key(config: Config, inputs: Mapping[str, str]) -> Key:
   """Returns a value that is equal for configurations that give equal results.
 
-  Settings without effect on the run do not count, unlike in the name of its
-  directory. `inputs` are hashes of its input files by flag, whose paths do not
-  count.
+  `inputs` are hashes of its input files by setting, whose paths do not count.
   """
-  config = dataclasses.replace(
-      normalized(config), **dict.fromkeys(flags_with(is_input=True), ''))
-  return (*grid.key(config), config.on_nan, *map(str, sorted(inputs.items())))
+  return (identity.contents(config), config.on_nan,
+          *map(str, sorted(inputs.items())))
 
 
 def keys(configs: Iterable[Config]) -> list[Key]:
@@ -229,12 +222,6 @@ def keys(configs: Iterable[Config]) -> list[Key]:
 
   call = prepare.once()
   return [key(config, prepare.inputs_of(config, call)) for config in configs]
-
-
-def normalized(config: Config) -> Config:
-  """Returns a configuration where settings without effect have defaults."""
-  return dataclasses.replace(config, **{
-      name: getattr(Config, name) for name in registry.unused(config)})
 
 
 def ended(directory: pathlib.Path) -> list[Run]:
@@ -252,10 +239,11 @@ def find(directories: Iterable[pathlib.Path]) -> dict[Key, Run]:
 
   If two directories hold the same run, the first counts. A run that finished
   with --on_nan=stop counts as that of skip_client too: no client was skipped.
+  Runs of the user's own code that is gone are in no table.
   """
   found: dict[Key, Run] = {}
   for directory in directories:
-    for run in ended(directory):
+    for run in filter(lambda run: has_code(run.config), ended(directory)):
       found.setdefault(key(config_of(run), run.inputs), run)
   for run in [*found.values()]:
     if run.state.kind == 'finished':
@@ -264,8 +252,21 @@ def find(directories: Iterable[pathlib.Path]) -> dict[Key, Run]:
   return found
 
 
+def has_code(config: Config) -> bool:
+  """Returns whether the user's own functions can be loaded."""
+  try:
+    for kind in PARTS:
+      if (part := getattr(config, kind)).is_own:
+        parts.function_of(kind, part)
+  except UserError:
+    return False
+  return True
+
+
 def config_of(run: Run) -> Config:
-  """Returns the valid configuration of a run of any version."""
+  """Returns the valid configuration of a run, as it is if its code is gone."""
+  if not has_code(run.config):
+    return dataclasses.replace(run.config, workdir='')
   try:
     return checks.validate(dataclasses.replace(run.config, workdir=''))
   except (AttributeError, TypeError, UserError) as error:
@@ -289,16 +290,17 @@ def of_directory(directory: pathlib.Path) -> tuple[Table, list[TableArm]]:
   found = sorted(of_runs(runs, _RECORDED), key=order)
   block = Block(
       Sweep(tuple(config_of(run) for arm in found for run in arm.members),
-            tuple(name for name in found[0].settings if name in values.TYPES)),
+            tuple(name for name in found[0].settings
+                  if name in values.TYPES or values.is_argument(name))),
       {'algorithm': 'fedavg'}, {})
-  arms = []
+  arms, calls = [], {arm.settings.get('algorithm', '') for arm in found}
   for arm in found:
     diverged = {seeds: run for run in reversed(arm.others)
                 if run.state.kind == 'diverged'
                 and (seeds := _seeds(run.config)) not in arm.runs}
     arms.append(TableArm(
-        _titled(arm.settings, arm.config), config_of(arm.members[0]), arm.runs,
-        [*diverged.values()], (*arm.runs, *diverged), (), block))
+        _titled(arm.settings, arm.config, calls), config_of(arm.members[0]),
+        arm.runs, [*diverged.values()], (*arm.runs, *diverged), (), block))
   name = directory.absolute().name
   return (Table(name, '', '', (block,), (), f'Runs in {name}'),
           _all_named(arms))
@@ -317,14 +319,14 @@ def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
   configs = [config for members in grouped.values() for config, _ in members]
   ended = iter([*map(found.get, keys(configs))] if found else
                [None] * len(configs))
-  arms = []
+  arms, calls = [], {shown[0] for shown in grouped}
   for shown, members in grouped.items():
     config, block = members[0]
     planned = {_seeds(member): next(ended) for member, _ in members}
     runs = {seed: run for seed, run in planned.items()
             if run and run.state.kind != 'diverged'}
     arms.append(TableArm(
-        _titled(dict(zip(names, shown)), config), config, runs,
+        _titled(dict(zip(names, shown)), config, calls), config, runs,
         [run for seed, run in planned.items() if run and seed not in runs],
         tuple(planned),
         tuple(value for value in table.published if any(
@@ -332,10 +334,16 @@ def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
   return _all_named(arms)
 
 
-def _titled(settings, config):
-  """Returns the settings of an arm with the title of its method, the first."""
+def _titled(settings, config, calls):
+  """Returns the settings of an arm with the title of its method, the first.
+
+  Arguments follow if they differ between the `calls` of a method.
+  """
+  name = config.algorithm.name
+  of_method = [call for call in calls if call.partition('(')[0] == name]
+  own = settings.get('algorithm', name).removeprefix(name)
   return {'algorithm': ''} | settings | {
-      'algorithm': registry.title(config.algorithm)}
+      'algorithm': registry.title(name) + own * (len(of_method) > 1)}
 
 
 def _all_named(arms):
@@ -350,18 +358,28 @@ def _named(arm, arms):
   arms.
   """
   same = [other for other in arms
-          if other.config.algorithm == arm.config.algorithm]
+          if other.config.algorithm.name == arm.config.algorithm.name]
   varied = [name for name in arm.settings if name != 'algorithm' and len(
       {other.settings[name] for other in same} - {NO_VALUE}) > 1]
 
   def is_named(name, value):
     if name in varied:
       return len(varied) <= _MAX_NAMED or value != values.show(
-          getattr(Config, name, ''))  # no field: the content of a file
+          _default(arm.config, name))
     return name != 'algorithm' and value != (usual(name, arms) or value)
 
   return tuple(name for name, value in arm.settings.items()
                if value != NO_VALUE and is_named(name, value))
+
+
+def _default(config, name):
+  """Returns the default of a setting or an argument; '' of other names."""
+  if not values.is_argument(name):
+    return getattr(Config, name, '')
+  if not has_code(config):
+    return ''
+  kind, _, argument = name.partition('.')
+  return parts.schema(kind, getattr(config, kind).name)[argument].default
 
 
 def usual(name: str, arms: Sequence[Arm]) -> str:
@@ -380,9 +398,12 @@ def baseline_of(arm: TableArm, arms: Sequence[TableArm]) -> TableArm | None:
   settings of the baseline name may differ, and what is recorded.
   """
   wanted = arm.block.baseline
-  free = {*wanted, *(f'content of {name}' for name in wanted), *_RECORDED}
+  free = {*wanted, *(f'content of {name}' for name in wanted), *_RECORDED, *(
+      f'{kind}.{name}' for kind in PARTS if kind in wanted
+      for name, _ in parts.parse(kind, wanted[kind]).arguments)}
   is_baseline = lambda other: all(
-      getattr(other.config, name) == value for name, value in wanted.items())
+      values.is_value(other.config, name, value)
+      for name, value in wanted.items())
   if not wanted or is_baseline(arm):
     return None
   return next((other for other in arms if is_baseline(other) and all(

@@ -15,6 +15,8 @@ from moon_jax.report.table_file import Table
 from moon_jax.results import figures, paired, stats
 from moon_jax.results import page as page_lib
 from moon_jax.results.page import Figure, Page
+from moon_jax.sweep import table as sweep_table
+from moon_jax.sweep.table import NO_VALUE
 from moon_jax.sweep.values import show
 from moon_jax.view.text import fixed
 
@@ -96,10 +98,9 @@ def _banner(table, arms):
 
 
 def _settings(configs, names):
-  values = {name: dict.fromkeys(show(getattr(config, name))
-                                for config in configs) for name in names}
-  return '; '.join(f'{name} {", ".join(found)}'
-                   for name, found in values.items())
+  rows = [sweep_table.shown(config, names) for config in configs]
+  return '; '.join(f'{name} {", ".join(dict.fromkeys(column))}'
+                   for name, column in zip(names, zip(*rows)))
 
 
 def _lead(table, arms):
@@ -286,8 +287,9 @@ def curves(arms: Sequence[TableArm], table: Table, is_full: bool) -> Section:
   for arm in arms:
     if arm.runs:
       panels.setdefault(', '.join(
-          f'{name} {show(getattr(arm.config, name))}' for name in table.panels
-      ), []).append(arm)
+          f'{name.rpartition(".")[2]} {value}' for name, value in zip(
+              table.panels, sweep_table.shown(arm.config, table.panels))
+          if value != NO_VALUE), []).append(arm)
   return ['## Curves'] * bool(panels) + [
       _figure(members, title, suffix, table.panels, measure, is_full)
       for measure in _MEASURES
@@ -318,7 +320,7 @@ def _parts(arms, title, suffix, measure):
 def _figure(arms, title, suffix, panels, measure, is_full):
   ylabel, has_published = _MEASURES[measure], is_full and 'accuracy' in measure
   lines = [figures.Line(
-      arm.label_without(panels), arm.config.algorithm, arm.curves(measure),
+      arm.label_without(panels), arm.config.algorithm.name, arm.curves(measure),
       arm.published_accuracy.value if has_published and arm.published_accuracy
       else None) for arm in arms]
   name = measure.replace('_', '-') + suffix
@@ -386,7 +388,7 @@ def commands(arms: Sequence[TableArm], command: str, is_table: bool = True
               'arm': arm.label,
               'finished seeds': ', '.join(dict.fromkeys(
                   str(seed) for seed, _ in sorted(arm.runs))) or 'none',
-              'command': f'`{groups.normalized(arm.config).command()}`'}
+              'command': f'`{arm.config.command()}`'}
               for arm in arms])]
   diverged = [{'arm': arm.label, 'seed': str(run.config.seed),
                'reason': f'`{run.state.reason}`' * bool(run.state.reason)}

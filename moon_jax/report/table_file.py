@@ -11,7 +11,7 @@ import numbers
 import operator
 from typing import Any, NamedTuple
 
-from moon_jax.config import Config
+from moon_jax.config import Config, PARTS
 from moon_jax.data.io import files
 from moon_jax.data.io.files import HASH_DIGITS
 from moon_jax.errors import UserError
@@ -109,7 +109,7 @@ def read(path: str, budget: str = 'full',
       block | changes | replacing
       for block, changes in zip(file.blocks, smaller)])
   changed = {name: value for name, value in sorted(replacing.items())
-             if name not in identity.FREE_FIELDS}
+             if name.partition('.')[0] in identity.IDENTITY}
   headline = report.get('headline', HEADLINES[0])
   if headline not in HEADLINES:
     raise UserError(f'{path}: headline must be {" or ".join(HEADLINES)}, got '
@@ -121,7 +121,8 @@ def read(path: str, budget: str = 'full',
       hashlib.sha256(repr(changed).encode()).hexdigest()[:HASH_DIGITS]
       * bool(changed),
       tuple(Block(sweep, baseline, {
-          name: block.get(name, file.base.get(name, getattr(Config, name)))
+          name: block.get(name, file.base.get(
+              name, values.get(Config(), name)))
           for name in changes | replacing}) for sweep, baseline, block, changes
             in zip(sweeps, baselines, file.blocks, smaller)), tuple(
           _published(entry, f'{path}, block {i} of [[published]]')
@@ -153,12 +154,21 @@ def is_for(published: Published, config: Config, block: Block) -> bool:
   if block.replaced.get('dataset', config.dataset) != config.dataset:
     return False
   for name, value in published.settings.items():
-    ours = getattr(config, name)
     if name in block.replaced and name not in block.sweep.axes:
       ours = block.replaced[name]
-    if value not in (ours if isinstance(ours, tuple) else (ours,)):
+      ours = ours if isinstance(ours, tuple) else (ours,)
+      if not any(_is_value(config, name, x, value) for x in ours):
+        return False
+    elif not values.is_value(config, name, value):
       return False
   return True
+
+
+def _is_value(config, name, ours, value):
+  """Returns whether a setting that a budget replaces has a value."""
+  if name not in PARTS:
+    return ours == value
+  return values.is_value(values.replace(config, {name: ours}), name, value)
 
 
 def _budget(found, budget, where):
@@ -174,7 +184,8 @@ def _budget(found, budget, where):
 def _words(found, where, known) -> tuple[str, ...]:
   """Returns a list of strings, which must be known names if there are any."""
   for value in found:
-    if not isinstance(value, str) or (known and value not in known):
+    if not isinstance(value, str) or (known and value not in known and not (
+        known is values.TYPES and values.is_argument(value))):
       raise UserError(f'{where} must be a list of '
                       f'{"names" if known else "sentences"}, got {value!r}')
   return tuple(found)

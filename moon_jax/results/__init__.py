@@ -53,7 +53,7 @@ def results(*places: str | os.PathLike) -> Results:
 
         runs, rounds = mj.results('runs')
         finished = runs[runs.state == 'finished']
-        finished.groupby(['algorithm', 'mu'])['last'].agg(['mean', 'std'])
+        finished.groupby('algorithm')['last'].agg(['mean', 'std'])
         rounds['test_accuracy'].unstack('run').plot()
 
   See also:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TYPE_CHECKING
 import numpy as np
 from scipy import optimize
 
-from moon_jax.config.flags import ALGORITHMS
+from moon_jax.config.kinds import METHODS
 from moon_jax.errors import UserError
 from moon_jax.results import frames
 from moon_jax.results.read import Run
@@ -191,9 +191,9 @@ def color_of(method: str) -> str:
   """Returns the colour of a method."""
   from matplotlib import colors
 
-  if method in COLORS or method not in ALGORITHMS:
+  if method in COLORS or method not in METHODS:
     return COLORS.get(method, OTHER_COLOR)
-  hue = ALGORITHMS.index(method) * _GOLDEN % 1
+  hue = METHODS.index(method) * _GOLDEN % 1
   return colors.to_hex(colorsys.hls_to_rgb(hue, .3, .85))
 
 

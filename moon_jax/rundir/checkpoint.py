@@ -115,15 +115,13 @@ class Checkpoints:
     Renames the checkpoints that `restore` found damaged, so that they are not
     read again.
     """
-    policies = ocp.training.preservation_policies
-    preserved = [policies.LatestN(self._config.checkpoint_keep)]
-    if self._config.checkpoint_keep_every:
-      preserved.append(policies.EveryNSteps(self._config.checkpoint_keep_every))
     processes.run_on_first_process(self._rename_damaged)
     with self._writing():
       self._writer = ocp.training.Checkpointer(
           self._directory, cleanup_tmp_directories=True,
-          preservation_policy=policies.AnyPreservationPolicy(preserved))
+          preservation_policy=(
+              ocp.training.preservation_policies.LatestN(
+                  self._config.checkpoint_keep)))
 
   def _rename_damaged(self):
     with self._writing():

@@ -26,7 +26,7 @@ import safetensors
 import safetensors.numpy
 
 from moon_jax import models, user_code
-from moon_jax.config import Config, is_user_code
+from moon_jax.config import Config, parts
 from moon_jax.data import augment
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files
@@ -127,7 +127,7 @@ def to_safetensors(config: Config, dataset: Dataset, variables: Variables,
       'input_dtype': str(dataset.train_inputs.dtype), **more}
   if dataset.task_name != 'classification':
     note['task'] = dataset.task_name
-  if config.has_user_model():
+  if config.model.is_own:
     note['model_sha256'] = _source_hash(config.model)
   note |= {'sha256': checkpoint.digest(variables, note)}
   return safetensors.numpy.save(
@@ -177,24 +177,18 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
 
 
 def _source_hash(model):
-  return hashlib.sha256(user_code.source('model', model)).hexdigest()
+  return hashlib.sha256(user_code.source('model', model.name)).hexdigest()
 
 
 def _network(path, note):
   """Returns the network that a note describes."""
-  config, num_classes = note['config'], len(note['class_names'])
-  if is_user_code(config['model']):
-    if _source_hash(config['model']) != note['model_sha256']:
-      warnings.warn(f'--model={config["model"]} has changed since the run that '
-                    f'saved {path}; the outputs may differ', stacklevel=3)
-    return user_model.make(config['model'], config['model_args'], num_classes,
-                           note['num_tokens'])
-  return models.make(
-      config['model'], num_classes,
-      config['projection_dim'] if config['projection_head'] else None,
-      config['dtype'], config['norm'], note['num_tokens'],
-      config.get('precision', 'highest'), config.get('convolution', 'im2col'),
-      note.get('task', 'classification'))
+  part = parts.parse('model', note['config']['model'])
+  if part.is_own and _source_hash(part) != note['model_sha256']:
+    warnings.warn(f'--model={part} has changed since the run that saved '
+                  f'{path}; the outputs may differ', stacklevel=3)
+  return user_model.network(
+      part, num_classes=len(note['class_names']),
+      num_tokens=note['num_tokens'], task=note.get('task', 'classification'))
 
 
 def load_initial(path: str) -> Variables:

@@ -6,35 +6,48 @@ import math
 import pathlib
 from typing import Any
 
-from moon_jax.config import Config, flags_with, HUGGINGFACE
-from moon_jax.config.flags import READ_NUM_ROUNDS
+from moon_jax.algorithms import registry
+from moon_jax.config import (
+  Config,
+  FACTS,
+  HUGGINGFACE,
+  Part,
+  PARTS,
+  parts,
+)
 from moon_jax.data.io.files import HASH_DIGITS
 from moon_jax.errors import UserError
 
 _MAX_LISTED = 4  # differing flags in an error message
 
-# Fields that may change when a run resumes. For those that name a file its
-# content counts instead of the path.
-FREE_FIELDS = flags_with(is_free=True)
+# Settings that identify a run; the others may change when it resumes.
+IDENTITY = tuple(name for name, facts in FACTS.items()
+                 if facts['role'] in ('result', 'recorded'))
 
-# Fields that earlier versions did not have, with the value that describes what
-# those versions did. A field with this value is left out of the contents, so
-# that runs of earlier versions are found and can resume.
-EARLIER_VALUES = {
-    name: getattr(Config, name) for name in flags_with(is_later=True)}
+
+def settings(config: Config) -> dict[str, Any]:
+  """Returns the settings that identify a validated configuration.
+
+  Files of parts count by their content, which is hashed into the inputs of a
+  run, and not by their paths.
+  """
+  fields = config.to_dict()
+  for kind in PARTS:
+    part = getattr(config, kind)
+    named = parts.files(kind, part)
+    fields[kind] = str(Part(part.name, tuple(
+        (name, value) for name, value in part.arguments if name not in named)))
+  if fields['partition_seed'] == fields['seed']:  # as without it
+    fields['partition_seed'] = -1
+  return {name: fields[name] for name in IDENTITY}
 
 
 def contents(config: Config) -> str:
   """Returns a text that is equal for configurations of the same run only.
 
-  It is JSON of the fields that can change results, which are all except
-  `FREE_FIELDS`. The content of input files is not part of it.
+  It is JSON of `settings`. The content of input files is not part of it.
   """
-  return json.dumps({
-      name: value for name, value in config.to_dict().items()
-      if name not in FREE_FIELDS and (
-          name not in EARLIER_VALUES or EARLIER_VALUES[name] != value)},
-                    sort_keys=True)
+  return json.dumps(settings(config), sort_keys=True)
 
 
 def fingerprint(config: Config) -> str:
@@ -49,7 +62,8 @@ def fingerprint(config: Config) -> str:
 
 def directory_name(config: Config, inputs: dict[str, str]) -> str:
   """Returns the name of a run's directory, if --workdir does not name one."""
-  return '-'.join([dataset_in_names(config), config.algorithm.replace(':', '.'),
+  return '-'.join([dataset_in_names(config),
+                   config.algorithm.name.replace(':', '.'),
                    fingerprint(config), *inputs.values()])
 
 
@@ -69,7 +83,7 @@ def has_same_rounds(config: Config, num_rounds: int) -> bool:
   that depend on it.
   """
   every = math.lcm(config.eval_every, config.client_eval_every or 1)
-  return (not config.has_user_algorithm() and num_rounds % every == 0
+  return (not config.algorithm.is_own and num_rounds % every == 0
           and 0 < num_rounds < config.num_rounds)
 
 
@@ -80,13 +94,13 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
   `old` is the content of its config.json, and `inputs` has for each flag that
   names a file the hash of its content.
   """
-  new, old = config.to_dict(), EARLIER_VALUES | old
-  differing = [name for name in new
-               if name not in FREE_FIELDS and name != 'num_rounds'
-               and old.get(name) != new[name]]
+  new, known = config.to_dict(), settings(config)
+  before = _settings_of(path, old)
+  differing = [name for name, value in known.items()
+               if name != 'num_rounds' and before.get(name) != value]
   if differing:
-    flags = ', '.join(
-        f'--{n}={old.get(n)} (now {new[n]})' for n in differing[:_MAX_LISTED])
+    flags = ', '.join(f'--{n}={before.get(n)} (now {known[n]})'
+                      for n in differing[:_MAX_LISTED])
     flags += ', ...' if len(differing) > _MAX_LISTED else ''
     raise UserError(
         f'--workdir={path} must hold a run of the same configuration, got '
@@ -102,16 +116,17 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
         f'--num_rounds must be at least the {num_rounds} of the run in '
         f'--workdir={path}, got {new["num_rounds"]}; raise it or name another '
         '--workdir')
-  readers = [f'--{name}={new[name]}' for name, values in (
-      ('learning_rate_schedule', ('cosine',)), ('algorithm', READ_NUM_ROUNDS))
-             if new[name] in values]
+  readers = [f'--{kind}={new[kind]}' for kind, reads in (
+      ('schedule', config.schedule.name == 'cosine'),
+      ('algorithm', registry.method(config).reads_num_rounds)) if reads]
   if readers and num_rounds != new['num_rounds']:
     raise UserError(
         f'--num_rounds must be the {num_rounds} of the run in --workdir='
         f'{path}, since {readers[0]} depends on it, got {new["num_rounds"]}; '
         'name another --workdir')
   old_inputs = old.get('inputs', {})
-  if not isinstance(old_inputs, dict) or old_inputs.keys() - new.keys():
+  if not isinstance(old_inputs, dict) or (
+      {name.partition('.')[0] for name in old_inputs} - new.keys()):
     raise UserError(f'--workdir={path}: "inputs" in config.json must map flags '
                     f'to hashes, got {str(old_inputs)[:100]!r}; restore '
                     'the file from a copy, or name another --workdir')
@@ -119,5 +134,18 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
     if old_inputs.get(name) != inputs.get(name):
       raise UserError(
           f'--workdir={path} must hold a run of the same input, got a run '
-          f'where --{name}={getattr(config, name)} had other content; name '
-          'another --workdir')
+          f'where --{name} had other content; name another --workdir, or '
+          'delete it')
+
+
+def _settings_of(path, old):
+  """Returns the `settings` of the content of a config.json."""
+  try:
+    if unknown := [name for name in old if name not in (*FACTS, 'inputs')]:
+      raise ValueError(f'the unknown settings {", ".join(unknown)}')
+    return settings(Config(**{
+        name: value for name, value in old.items() if name in FACTS}))
+  except (TypeError, ValueError, OverflowError) as error:
+    raise UserError(
+        f'--workdir={path} must hold a run of this version, got a config.json '
+        f'that it cannot read: {error}. Name another --workdir') from error

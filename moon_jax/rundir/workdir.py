@@ -242,7 +242,7 @@ class Workdir:
       raise UserError(
           f'--workdir={self.path} has other clients in its first {done} rounds '
           '(cohorts.txt) than this version takes; name another --workdir, or '
-          'give --cohorts_file with those clients')
+          'give --cohort=file(path=...) with those clients')
 
   def remove_local_models(self) -> None:
     """Removes the local models of a run with fewer rounds."""

@@ -19,10 +19,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from moon_jax.algorithms import server
+from moon_jax import optimizers
+from moon_jax.algorithms import registry
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config import Config, flags_with, is_user_code
-from moon_jax.config.flags import ROBUST, UPDATE_ATTACKS
+from moon_jax.config import Config, flags_with
 from moon_jax.data import mapped
 from moon_jax.errors import UserError
 from moon_jax.simulation.federation import Federation
@@ -30,10 +30,10 @@ from moon_jax.simulation.round_spec import RoundSpec
 
 # Why a flag may differ between the runs of a program: see
 # `moon_jax.config.flags.Facts`.
-_SPLIT, _HOST = flags_with(varies='split'), flags_with(varies='host')
+_SPLIT = flags_with(varies='split')
 
 # Settings of the compiled program and of the devices.
-_SETTINGS = ('optimizer', 'augment', 'augmentation_draws', 'eval_examples',
+_SETTINGS = ('augment', 'eval_examples',
              'evaluate_clients', 'keep_local_models', 'lanes', 'shard_data')
 
 _FROZEN = 'reuse of frozen outputs'
@@ -111,33 +111,29 @@ def program_key(config: Config) -> tuple:
   """
   fields = config.to_dict()
   values = lambda names: tuple((name, fields[name]) for name in sorted(names))
-  seed = () if config.partition_file else (config.split_seed(),)
+  partition = config.partition.name
+  seed = () if partition == 'file' else (config.split_seed(),)
   split = values(set(_SPLIT) - {'seed', 'partition_seed'}) + seed
-  parts: dict[str, Any] = dict(values(flags_with(varies=''))) | {
+  optimizer = optimizers.of(config.optimizer)
+  found: dict[str, Any] = dict(values(flags_with(varies=''))) | {
+      'algorithm': _value(registry.make(config)),
+      'optimizer': _value(optimizer._replace(hparams={})),
       # Program.freeze_once needs inputs that several epochs share.
       'local_epochs above 1': (
           config.local_epochs > 1 and not config.local_steps),
-      # Without a proximal term the program does not compute it.
-      'proximal_mu above 0': config.proximal_mu > 0,
-      # A server without optimizer has another state.
-      'a server without optimizer': server.is_plain(config),
       # Program.keep_models, and evaluation programs.
       'client_eval_every above 0': config.client_eval_every > 0}
   # Program.freeze_once also needs clients without common examples.
-  if config.partition_file or is_user_code(config.partition):
-    parts['the split of a file or of user code'] = split
-  if config.partition == 'feature_noise':  # noise is a property of examples
-    parts['the noise of feature_noise'] = split
-  if config.label_noise or config.concept_shift > 1 or (
-      config.attack == 'label_flip'):
-    parts['the noisy or shifted labels'] = (
-        values(flags_with(varies='labels')), split)
-  if config.attack == 'backdoor':  # its images are copies
-    parts['the images of a backdoor'] = tuple(fields.items())
-  if config.clips_updates() or config.aggregation in ROBUST or (
-      config.attack in UPDATE_ATTACKS):  # the cohort size is a constant
-    parts['the clients of a round'] = values({'participation', 'cohorts_file'})
-  return tuple(parts.items())
+  if partition == 'file' or config.partition.is_own:
+    found['the split of a file or of your own'] = split
+  if partition == 'feature_noise':  # noise is a property of examples
+    found['the noise of feature_noise'] = split
+  if config.labels.name != 'clean' or config.attack.name == 'label_flip':
+    found['the labels of clients'] = (
+        fields['labels'], fields['attack'], split)
+  if config.attack.name == 'backdoor':  # its images are copies
+    found['the images of a backdoor'] = tuple(fields.items())
+  return tuple(found.items())
 
 
 def of(spec: RoundSpec) -> dict[str, Hashable]:
@@ -162,8 +158,9 @@ def of_federation(federation: Federation) -> dict[str, Hashable]:
           data.augmentation, data.task, federation.input_noise_std))),
       'config': program_key(config) if config else None,
       'model': _value(federation.model),
-      'names of hyperparameters': tuple(sorted(federation.hparams())),
-      'algorithm': _value(federation.algorithm)}
+      'optimizer': _value(federation.optimizer._replace(hparams={})),
+      'algorithm': _value(federation.algorithm),
+      'names of hyperparameters': tuple(sorted(federation.hparams()))}
 
 
 def trace_alike(a: Federation, b: Federation) -> bool:
@@ -204,12 +201,6 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   if id(x) in outer:
     return 'itself', outer[::-1].index(id(x))
   inner = functools.partial(_value, outer=(*outer, id(x)))
-  if isinstance(x, Config):
-    # A factory may have kept it, and read any field later.
-    fields = x.to_dict() if x.has_user_algorithm() else {}
-    return program_key(x), tuple(
-        (name, value) for name, value in fields.items()
-        if name not in _HOST)
   if isinstance(x, Algorithm):
     return Algorithm, tuple(map(inner, x._replace(hparams={})))
   if isinstance(x, functools.partial):

@@ -4,10 +4,11 @@ import dataclasses
 
 import numpy as np
 
-from moon_jax import errors, learning_rates, models
+from moon_jax import errors, learning_rates
 from moon_jax.algorithms import registry
-from moon_jax.config import Config
-from moon_jax.config.flags import DATA_ATTACKS
+from moon_jax.config import Config, Part
+from moon_jax.config import parts as parts_lib
+from moon_jax.config.kinds import DATA_ATTACKS
 from moon_jax.data import (
   attackers,
   mapped,
@@ -85,17 +86,19 @@ def of_valid(config: Config, dataset: Dataset | None = None,
         dataset.with_test_examples(config.eval_examples))
   cohorts = _cohorts(config, cohorts)
   noise_std = None
-  if config.partition == 'feature_noise':
+  if config.partition.name == 'feature_noise':
     noise_std = partition.noise_std(
-        parts.clients, config.noise_std, len(dataset.train_labels))
+        parts.clients, config.args('partition')['noise_std'],
+        len(dataset.train_labels))
   values = {
       **{name: getattr(config, name) for name in SETTINGS},
+      **_training(config),
       'data': dataset, 'clients': parts.clients, 'cohorts': cohorts,
       'selection': registry.selection_of(config),
       'model': model(config, dataset),
       'algorithm': registry.make(
-          dataclasses.replace(config, asynchronous='none'),
-          max(map(len, cohorts))),
+          dataclasses.replace(config, rounds=Part('synchronous'))
+          if config.is_asynchronous() else config, max(map(len, cohorts))),
       'learning_rate': learning_rates.make(config),
       'planned_rounds': config.num_rounds, 'input_noise_std': noise_std,
       'validation': parts.validation, 'test_sets': test_sets,
@@ -138,7 +141,7 @@ def _cohorts(config, cohorts):
     raise UserError('a clock plans the cohorts of this configuration; got '
                     'cohorts as an argument. Use moon_jax.Federation with a '
                     'timeline')
-  if config.dp_noise_multiplier:
+  if config.args('privacy').get('noise_multiplier'):
     _check_are_sampled(config, cohorts)
   return cohorts
 
@@ -146,20 +149,19 @@ def _cohorts(config, cohorts):
 def _check_are_sampled(config, cohorts):
   """Checks that cohorts are those that epsilon is computed for."""
   given = [list(map(int, clients)) for clients in cohorts]
-  if not config.cohorts_file and given != cohort_lib.make(
+  if config.cohort.name != 'file' and given != cohort_lib.make(
       dataclasses.replace(config, num_rounds=len(given))):
     raise UserError('epsilon is computed for the cohorts that this '
                     'configuration samples; got others as an argument. Give '
-                    '--cohorts_file, or use moon_jax.Federation')
+                    '--cohort=file(path=...), or use moon_jax.Federation')
 
 
 def _check_keeps_split(config):
   """Checks that the configuration does not change a split that is given."""
   changes_split = {name: getattr(config, name) for name in (
-      'label_noise', 'client_test_fraction', 'train_examples',
-      'validation_fraction')} | {
-          'concept_shift': config.concept_shift > 1,
-          'attack': config.attack in DATA_ATTACKS}
+      'client_test_fraction', 'train_examples', 'validation_fraction')} | {
+          'labels': config.labels.name != 'clean',
+          'attack': config.attack.name in DATA_ATTACKS}
   for name, is_changed in changes_split.items():
     if is_changed:
       raise UserError(f'--{name}={getattr(config, name)} changes a split of '
@@ -170,10 +172,10 @@ def _check_keeps_split(config):
 def _check_counts_once(config, clients):
   """Checks that a private example is in one client, whose steps epsilon counts.
   """
-  if config.dp_unit == 'example' and not clients_lib.are_disjoint(clients):
+  if config.privacy.name == 'example' and not clients_lib.are_disjoint(clients):
     raise UserError(
-        '--dp_unit=example needs clients that share no examples; give another '
-        f'--partition than {config.partition_file or config.partition}')
+        '--privacy=example needs clients that share no examples; give another '
+        f'--partition than {config.partition}')
 
 
 def _timed(config, federation, clock):
@@ -185,16 +187,17 @@ def _timed(config, federation, clock):
         availability=None if clock.is_always_available() else clock)
   steps = round_spec.local_steps(federation)
   num_rounds = max(config.num_rounds, len(federation.cohorts))
-  with errors.in_command(
-      'over_selection', 'concurrency', 'buffer_size', 'tiers'):
+  rounds = parts_lib.make('rounds', config.rounds)
+  with errors.in_command(**{name: f'rounds.{name}' for name in (
+      'over_selection', 'concurrency', 'buffer_size', 'tiers')}):
     timeline = clock_lib.asynchronous(
-        clock, seconds, config.concurrency, config.buffer_size, num_rounds,
-        config.seed, config.max_staleness
-    ) if config.asynchronous != 'none' else clock_lib.synchronous(
+        clock, seconds, rounds.concurrency, rounds.buffer_size, num_rounds,
+        config.seed, rounds.max_staleness
+    ) if config.is_asynchronous() else clock_lib.synchronous(
         clock, seconds, config.cohort_size(), num_rounds, config.seed,
-        config.over_selection, config.deadline,
-        federation.cohorts if config.cohorts_file else None,
-        (transfer, steps) if config.partial_work else None, config.tiers,
+        rounds.over_selection, rounds.deadline,
+        federation.cohorts if config.cohort.name == 'file' else None,
+        (transfer, steps) if rounds.partial_work else None, rounds.tiers,
         federation.algorithm.min_received)
   # Cohorts of more rounds may be larger, so the timeline's do not count.
   return federation.with_built(
@@ -204,11 +207,15 @@ def _timed(config, federation, clock):
 
 def model(config: Config, dataset: Dataset) -> Model:
   """Returns the configured network for a data set."""
-  if config.has_user_model():
-    return user_model.make(config.model, config.model_args,
-                           dataset.num_classes, dataset.num_tokens)
-  return models.make(
-      config.model, dataset.num_classes,
-      config.projection_dim if config.projection_head else None,
-      config.dtype, config.norm, dataset.num_tokens, config.precision,
-      config.convolution, dataset.task_name)
+  return user_model.network(
+      config.model, num_classes=dataset.num_classes,
+      num_tokens=dataset.num_tokens, task=dataset.task_name)
+
+
+def _training(config):
+  """Returns the fields of a federation that are arguments of parts."""
+  rounds = config.args('rounds')
+  return {
+      'optimizer': config.optimizer,
+      'dropout_rate': rounds.get('dropout_rate', 0.),
+      'dropout_stage': rounds.get('dropout_stage', 'before_training')}

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from moon_jax import errors, learning_rates, tasks
+from moon_jax import errors, learning_rates, optimizers, tasks
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config import Config, flags_with, suggest
+from moon_jax.config import Config, suggest
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import cohort
 from moon_jax.data import selection as selection_lib
@@ -25,7 +25,6 @@ from moon_jax.errors import UserError
 from moon_jax.learning_rates import LearningRate
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
-from moon_jax.optimizers import HYPERPARAMETERS
 from moon_jax.simulation import federation_checks
 from moon_jax.simulation.metric_functions import Metric
 from moon_jax.tasks import Task
@@ -35,6 +34,11 @@ def _setting(name: str) -> Any:
   """Returns a field with the default and the limits of the flag `name`."""
   field = Config.__dataclass_fields__[name]
   return dataclasses.field(default=field.default, metadata=field.metadata)
+
+
+def _limited(default: Any, **limits: Any) -> Any:
+  """Returns a field with a default and limits, as those of a flag."""
+  return dataclasses.field(default=default, metadata=limits)
 
 
 @suggest.arguments
@@ -63,11 +67,11 @@ class Federation:
       if they always may.
     timeline: rounds with simulated time, which `moon_jax.clock` plans; its
       cohorts replace `cohorts`.
-    optimizer: local optimizer: "sgd", "adam" or "amsgrad".
+    optimizer: local optimizer: a call such as "sgd(momentum=0.9)" or "adam"; a
+      transformation of optax; or a function of the learning rate that returns
+      one, such as `optax.adamw` (`moon_jax.optimizers.of`).
     learning_rate: local learning rate: a number, or a function of the round,
       from 0, such as `optax.cosine_decay_schedule(0.1, decay_steps=100)`.
-    momentum: of sgd, at least 0 and below 1.
-    weight_decay: coupled weight decay, added to the gradient.
     gradient_clip: bound on the norm of each local gradient; 0 has none.
     planned_rounds: rounds of the whole simulation, which algorithms read as
       view.hparams['num_rounds']; None if they are not known.
@@ -76,8 +80,6 @@ class Federation:
     batch_size: examples per local step.
     last_batch: whether to "drop" or "keep" the last short batch of an epoch.
     augment: whether training images are augmented with `data.augmentation`.
-    augmentation_draws: "fresh" random numbers for each client and round, or
-      "recurring".
     shuffle: whether examples are reshuffled in each local epoch; otherwise each
       epoch has the same batches, sorted by class if labels are classes.
     weighting: weights of the average, "examples", "uniform" or "batches".
@@ -99,7 +101,6 @@ class Federation:
       float32 [M, K], and labels, int32 [M]. They return a number, an array, or
       a dict of these, whose keys replace the name
       (`moon_jax.simulation.metric_functions`).
-    epoch_losses: whether a round records the training loss of each local epoch.
     evaluate_clients: whether local models are evaluated too
       (`Simulation.evaluate_clients`).
     client_tests: held-out examples of each client, on which
@@ -142,10 +143,8 @@ class Federation:
   client_seconds: np.ndarray | None = None
   availability: Clock | None = None
   timeline: Timeline | None = None
-  optimizer: str = _setting('optimizer')
+  optimizer: Any = 'sgd'
   learning_rate: LearningRate = _setting('learning_rate')
-  momentum: float = _setting('momentum')
-  weight_decay: float = _setting('weight_decay')
   gradient_clip: float = _setting('gradient_clip')
   planned_rounds: int | None = dataclasses.field(default=None, metadata={
       'at_least': 1})
@@ -154,11 +153,11 @@ class Federation:
   batch_size: int = _setting('batch_size')
   last_batch: str = _setting('last_batch')
   augment: bool = _setting('augment')
-  augmentation_draws: str = _setting('augmentation_draws')
   shuffle: bool = _setting('shuffle')
   weighting: str = _setting('weighting')
-  dropout_rate: float = _setting('dropout_rate')
-  dropout_stage: str = _setting('dropout_stage')
+  dropout_rate: float = _limited(0., at_least=0, below=1)
+  dropout_stage: str = _limited(
+      'before_training', choices=('before_training', 'after_training'))
   on_nan: str = _setting('on_nan')
   input_noise_std: np.ndarray | None = None
   eval_examples: int = _setting('eval_examples')
@@ -167,7 +166,6 @@ class Federation:
   test_sets: Mapping[str, tuple[np.ndarray, np.ndarray]] = (
       dataclasses.field(default_factory=dict))
   metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
-  epoch_losses: bool = _setting('epoch_losses')
   evaluate_clients: bool = False
   client_tests: ClientTests | None = None
   keep_local_models: bool = False
@@ -187,6 +185,7 @@ class Federation:
       if self.task is not None and isinstance(self.data, Dataset):
         object.__setattr__(
             self, 'data', self.data._replace(task=tasks.get(self.task)))
+      object.__setattr__(self, 'optimizer', optimizers.of(self.optimizer))
       federation_checks.check_timeline(self)
       if self.timeline is not None:
         object.__setattr__(self, 'cohorts', self.timeline.cohorts)
@@ -207,11 +206,11 @@ class Federation:
     """Clients per round; the maximum if rounds differ.
 
     With a clock that a configuration makes, it is `config.cohort_size()`,
-    whatever the number of rounds, unless --cohorts_file is given.
+    whatever the number of rounds, unless a file lists the cohorts.
     """
     most = self.num_clients if self.cohorts is None else max(
         map(len, self.cohorts))
-    if self.timeline and self.config and not self.config.cohorts_file:
+    if self.timeline and self.config and self.config.cohort.name != 'file':
       return max(most, self.config.cohort_size())  # another may replace it
     return most
 
@@ -280,17 +279,17 @@ class Federation:
       UserError: if the learning rate of the round is negative or not finite.
     """
     values = {
-        **vars(self), 'mu': 0., 'temperature': Config.temperature,
+        'gradient_clip': self.gradient_clip,
         'learning_rate': learning_rates.of_round(
             self.learning_rate, round_index),
-        'num_rounds': self.planned_rounds or math.inf, **self.algorithm.hparams}
+        'num_rounds': self.planned_rounds or math.inf,
+        **self.optimizer.hparams, **self.algorithm.hparams}
     rate = values['learning_rate']
     if not 0 <= rate < math.inf:
       raise UserError(
           f'learning_rate must be 0 or more in each round; got {rate} in round '
           f'{round_index + 1}. Change the schedule')
-    names = dict.fromkeys((*HYPERPARAMETERS, *self.algorithm.hparams))
-    return {name: float(values[name]) for name in names}
+    return {name: float(value) for name, value in values.items()}
 
   def is_given(self, name: str) -> bool:
     """Returns whether the value of a field is not one that `config` made.
@@ -323,15 +322,8 @@ class Federation:
             if isinstance(value, str | int | float)}
     if self.config is None:
       return ours
-    unread = set()
-    if self.is_given('model') or self.config.has_user_model():
-      unread |= {*flags_with(read_by='model')}
-    if self.is_given('model'):
-      unread.add('model')
-    if self.is_given('algorithm'):
-      unread |= {'algorithm', *flags_with(read_by='method'),
-                 *flags_with(read_by='combining'),
-                 *flags_with(read_by='server')}
+    unread = {field for field in ('model', 'algorithm')
+              if self.is_given(field)}
     return {name: value for name, value in self.config.to_dict().items()
             if name not in unread} | ours
 

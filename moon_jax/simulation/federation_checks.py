@@ -73,16 +73,9 @@ def check(federation: Any) -> None:
       'loaded whole; got False. Pass shard_data=True, or load them with '
       'numpy.array(...)')
   for name in federation.algorithm.hparams:
-    _require(name not in vars(federation),
+    _require(name not in {**vars(federation), **federation.optimizer.hparams},
              f'Algorithm.hparams must not set {name}, which is a setting of '
              'the federation; give it another name')
-  _require(not (federation.epoch_losses and federation.local_steps),
-           'epoch_losses are those of local_epochs; got local_steps='
-           f'{federation.local_steps}. Remove one of them')
-  _require(not (federation.epoch_losses and federation.timeline
-                and federation.timeline.fractions),
-           'epoch_losses are those of whole epochs; got a timeline with '
-           'fractions. Remove one of them')
   if federation.client_tests is not None:
     _check_client_tests(federation)
   _check_evaluation(federation)
@@ -258,14 +251,20 @@ def _check_algorithm(federation):
 
 
 def _check_needs(federation):
+  optimizer = federation.optimizer
+  settings = {**vars(federation), 'num_clients': federation.num_clients,
+              'cohort_size': federation.cohort_size,
+              'optimizer': optimizer.name, **optimizer.hparams}
   for name, needed in federation.algorithm.needs.items():
-    value = getattr(federation, name)
+    value = settings.get(name)
     if name == 'cohorts' and federation.selection is None and all(
         len(cohort) == federation.num_clients for cohort in value or ()):
       continue  # they list all clients
     flag = f'{name}={needed!r}'
     if name == 'cohorts' and not federation.is_given('cohorts'):
       flag = '--participation=1'
+    elif name in optimizer.hparams:
+      flag = f"--optimizer='{optimizer.name}({name}={needed})'"
     elif name in Config.__dataclass_fields__:
       flag = f'--{flag}'
     remedy = f'Pass {flag}, or choose another algorithm'
@@ -539,7 +538,7 @@ def check_traced(federation: Any, model: Model, example: jax.Array) -> None:
       algorithm needs outputs that the network does not return.
   """
   config, labels = federation.config, federation.data.train_labels[:1]
-  has_user_model = (federation.is_given('model') or config.has_user_model()
+  has_user_model = (federation.is_given('model') or config.model.is_own
                     or model.task.name not in tasks.TASKS)
   _warn_of_one_step(federation)
   if has_user_model:
@@ -547,10 +546,10 @@ def check_traced(federation: Any, model: Model, example: jax.Array) -> None:
                      federation.data.num_classes, labels)
     _warn_of_padding(federation, example)
   if has_user_model or federation.is_given('algorithm') or (
-      config.has_user_algorithm()):
+      config.algorithm.is_own):
     user_algorithm.check(
         federation.title('algorithm'), federation.algorithm, model, example,
-        labels, federation.data.num_counted)
+        labels, federation.data.num_counted, federation.optimizer.hparams)
 
 
 def unscaled(data: Dataset) -> Iterator[str]:

@@ -75,8 +75,8 @@ def _check_algorithm(spec):
   if algorithm.draws_client_state:
     raise UserError(
         '--client_state=disk is for clients that begin with the same state, '
-        'got an algorithm that draws it for each client, as moon with '
-        '--first_negative=random does; give --client_state=memory')
+        'got an algorithm that draws it for each client, as '
+        'moon(first_negative=random) does; give --client_state=memory')
   if algorithm.per_client_init or evaluates_clients(spec):
     raise UserError(
         '--client_state=disk is for algorithms that evaluate the global model, '

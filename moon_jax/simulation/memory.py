@@ -2,44 +2,23 @@
 
 Sizes are in bytes and lower bounds: temporary memory of the compiled round is
 known only once it is compiled. A run that cannot fit is refused before anything
-is allocated, with flags with which it fits. They are found by trying half of
-their value, a quarter and so on.
+is allocated, with the sizes of its parts.
 """
 
-import bisect
 import contextlib
-import dataclasses
-import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
-from moon_jax.config import Config
 from moon_jax.data.mapped import is_mapped
 from moon_jax.distributed import host
 from moon_jax.errors import OutOfMemory, UserError
-from moon_jax.simulation import build, round_spec
-from moon_jax.simulation.federation import Federation, SETTINGS
+from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import bytes_of, RoundSpec
 
 _BYTES = 4  # of a float32 or an int32
 _MAX_CHARACTERS = 200  # of an error that a message quotes
 _LEAST_NAMED = .001  # of the memory needed; messages omit smaller parts
-
-# Settings that may lower the memory: numbers, and networks by size.
-_NUMBERS = ('eval_examples', 'validation_fraction', 'client_test_fraction',
-            'local_epochs', 'local_steps', 'num_negatives', 'projection_dim',
-            'max_staleness', 'num_rounds', 'participation', 'num_clients')
-_NETWORKS = ['resnet50', 'resnet18', 'simple_cnn']
-_TRACED = {'num_negatives', 'projection_dim', 'max_staleness',
-           'model'}  # change what is traced
-# Settings without effect on fields that are given.
-_MADE_OF = {'clients': ('num_clients', 'validation_fraction',
-                        'client_test_fraction'),
-            'cohorts': ('num_clients', 'participation'),
-            'algorithm': ('num_negatives', 'max_staleness'),
-            'model': ('projection_dim',)}
-_HALVINGS = 7  # of a number that are tried
 
 
 class Part(NamedTuple):
@@ -69,7 +48,7 @@ def on_device(run: RoundSpec) -> list[Part]:
   jobs = shape.jobs_per_device
   models = 1 + run.program.keep_models * jobs
   is_by_example = not run.federation.is_given('algorithm') and (
-      run.federation.config.dp_unit == 'example')
+      run.federation.config.privacy.name == 'example')
   lanes_per_device = shape.num_lanes // shape.num_devices
   return [
       Part('models', bytes_of(run.model) * models),
@@ -204,105 +183,13 @@ def check(*runs: RoundSpec) -> None:
       raise UserError(
           f'the run needs at least {need.size / 1e9:,.1f} GB of memory, but '
           f'{need.where} has {need.have / 1e9:,.1f} GB: {named}. '
-          f'{_remedy(runs)}')
+          'Give fewer --num_clients, --client_state=disk for the state of '
+          'clients, or --shard_data for training examples')
 
 
 def excess(*runs: RoundSpec) -> int:
   """Returns the bytes that runs together need beyond what each memory has."""
   return sum(max(0, need.size - need.have) for need in needs(*runs))
-
-
-def _remedy(runs):
-  """Returns flags with which runs fit, each alone."""
-  def left(changes):
-    try:
-      return excess(*[_changed(run, changes) for run in runs])
-    except UserError:  # this configuration cannot be run
-      return math.inf
-
-  before, enough, partial = excess(*runs), [], []
-  for options in _options(runs[0]):
-    while (least := left(options[-1])) == math.inf and len(options) > 1:
-      options.pop()
-    if not least:
-      enough.append(options[bisect.bisect_left(
-          options, True, key=lambda changes: not left(changes))])
-    elif least < before:
-      partial.append(options[-1])
-  if enough:
-    return 'Give ' + ', or '.join(
-        ' '.join(f'--{name}={value}' for name, value in changes.items())
-        for changes in enough)
-  least, together = math.inf, dict[str, Any]()
-  for changes in partial:  # not all of them can be given together
-    if (now := left(together | changes)) < least:
-      least, together = now, together | changes
-  if least:
-    return 'No flags lower it that far; use a machine with more memory'
-  return ('No flag alone lowers it that far; lower several, or use a machine '
-          'with more memory')
-
-
-def _options(run):
-  """Returns changes of settings by kind, the mildest of each kind first."""
-  federation, config = run.federation, run.federation.config
-  settings = vars(federation)
-  if config:
-    settings = config.to_dict() | {**_given(federation), **{
-        name: settings[name] for name in SETTINGS}}
-  fixed = {name for field, names in _MADE_OF.items()
-           if federation.is_given(field) for name in names}
-  at = len(_NETWORKS) if federation.is_given('model') or (
-      config.model not in _NETWORKS) else _NETWORKS.index(config.model) + 1
-  can_be_on_disk = not federation.algorithm.draws_per_client and (
-      jax.process_count() == 1)
-  kinds = [
-      [{'shard_data': not federation.shard_data}],
-      [{'checkpoint_every': 0}],
-      [{'client_state': 'disk'} if can_be_on_disk else {}],
-      [{'client_eval_every': 0, 'client_test_fraction': 0.,
-        'save_local_models': False, 'evaluate_clients': False,
-        'client_tests': None, 'keep_local_models': False}],
-      [{'model': name} for name in _NETWORKS[at:]],
-      *([{name: value} for value in _lower(
-          settings.get(name, 0) or (name == 'eval_examples')
-          * federation.num_test)] for name in _NUMBERS if name not in fixed)]
-  kinds = [[{name: value for name, value in changes.items()
-             if name in settings and settings[name] != value}
-            for changes in kind] for kind in kinds]
-  return [kind for kind in kinds if kind and kind[0]]
-
-
-def _given(federation):
-  """Returns the fields that the configuration did not make, but for data."""
-  return {field.name: getattr(federation, field.name)
-          for field in dataclasses.fields(federation)
-          if field.name not in ('data', 'config', '_built')
-          and federation.is_given(field.name)}
-
-
-def _lower(now):
-  """Returns lower values of a setting, the highest first."""
-  shares = [now / 2**i for i in range(1, _HALVINGS + 1)]
-  values = [max(1, int(share)) if isinstance(now, int)
-            else math.ceil(1e4 * share) / 1e4 for share in shares]
-  return [value for value in dict.fromkeys(values) if value < now]
-
-
-def _changed(run, changes):
-  """Returns the specification of a run with other settings."""
-  federation, config = run.federation, run.federation.config
-  if config is None:
-    federation = dataclasses.replace(federation, **changes)
-  else:
-    given = _given(federation)
-    given |= {name: changes[name] for name in given.keys() & changes}
-    federation = build.federation(dataclasses.replace(config, **{
-        name: value for name, value in changes.items()
-        if name in Config.__dataclass_fields__}), federation.data)
-    federation = dataclasses.replace(federation, **given)
-  return round_spec.alone(
-      federation, None if _TRACED & changes.keys() else run)
 
 
 def _device() -> int | None:
@@ -336,22 +223,17 @@ def explain(error: Exception, federation: Federation, num_lanes: int,
 
   `where` has the round from which the run resumes. Numbers are 0 if not known.
   """
-  flags = federation.flags()
   reason = str(error).strip().partition('\n')[0][:_MAX_CHARACTERS]
   limit = _device()
   have = f', of {limit / 1e9:,.1f} GB' if limit else ''
   takes = (f'; a round takes {temporary_bytes / 1e9:,.1f} GB besides what it '
            f'trains{have}' if temporary_bytes else have)
   with_lanes = f' with {num_lanes} lane(s)' if num_lanes else ''
-  negatives = (f' or --num_negatives={flags["num_negatives"]}'
-               if flags.get('algorithm') == 'moon'
-               and flags['num_negatives'] > 1 else '')
-  dtype = ', or --dtype=bfloat16' if federation.is_given('model') or (
-      'dtype' in flags) else ''
   shard = ', or --shard_data' if limit and not federation.shard_data else ''
   runs = f', or --max_runs={num_runs // 2}' if num_runs > 1 else ''
   return OutOfMemory(
       f'out of memory{with_lanes}{where} ({reason}){takes}. Give fewer '
       f'--lanes (now {federation.lanes}), a smaller --batch_size='
-      f'{federation.batch_size}{negatives}{dtype}{shard}{runs}',
+      f'{federation.batch_size}, activations in bfloat16 (--model.dtype)'
+      f'{shard}{runs}',
       fewer_lanes)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from moon_jax.config.flags import ROBUST
+from moon_jax.config.kinds import ROBUST
 from moon_jax.distributed import devices
 from moon_jax.engine import schedule
 from moon_jax.engine.local import TrainData
@@ -162,15 +162,6 @@ def of_round(federation: Federation, index: int, table: Table,
   if len(at[0]):
     traces = {name: trace_TL[at] for name, trace_TL in _traces(metrics).items()}
     line = _means(federation, traces)
-    if federation.epoch_losses:
-      steps_J = np.maximum(jobs.num_steps // federation.local_epochs, 1)
-      epoch_S = table.step_TL[at] // steps_J[table.job_TL[at]]
-      means = [_means(federation, {name: trace_S[epoch_S == epoch]
-                                   for name, trace_S in traces.items()})
-               for epoch in range(federation.local_epochs)]
-      line |= {f'{name}_by_epoch': [mean[name] for mean in means]
-               for name in ('train_loss', 'cross_entropy', 'task_loss')
-             if name in means[0]}
     line['drift'] = float(metrics.drift_J[ran_J].mean(dtype=np.float64))
   if np.isfinite(metrics.cosine_R[run]):  # of two updates or more
     line['update_cosine'] = float(metrics.cosine_R[run])
@@ -280,7 +271,8 @@ def left_out(federation: Federation, index: int, table: Table,
         f'{num_trained} client updates, and its rule needs at least {least}. '
         'Updates that are lost or not finite do not count. Use more clients '
         'per round, a lower number of hostile clients (byzantine), or a lower '
-        f'--dropout_rate (now {federation.dropout_rate:g})')
+        f'{"--rounds." if federation.config else ""}dropout_rate '
+        f'(now {federation.dropout_rate:g})')
   if not metrics.finite_R[run]:
     raise DivergedError(
         f'round {index + 1}: the next global model, or the server state, is '
@@ -308,19 +300,19 @@ def remedy(federation: Federation, index: int,
   It is that of a client, or of the server, in the round `index`, from 0.
   """
   config = None if federation.is_given('algorithm') else federation.config
-  noise = (f' or --dp_noise_multiplier={config.dp_noise_multiplier}'
-           if config and config.dp_noise_multiplier else '')
+  multiplier = config and config.args('privacy').get('noise_multiplier')
+  noise = f' or --privacy.noise_multiplier={multiplier}' if multiplier else ''
   user = (', or check your algorithm'
-          if config is None or config.has_user_algorithm() else '')
+          if config is None or config.algorithm.is_own else '')
   skip = (', or leave diverged clients out with --on_nan=skip_client'
           if is_client and federation.on_nan == 'stop' else '')
   method = f'--algorithm={config.algorithm} ' if config else ''
   attack = ''
-  if config and config.attack != 'none':
+  if config and config.attack.name != 'none':
     rule = (f'give --aggregation, such as {ROBUST[0]}'
-            if config.aggregation == 'average' else
+            if config.aggregation.name == 'average' else
             f'choose another --aggregation than {config.aggregation}')
-    method += f'--attack={config.attack} --attackers={config.attackers:g} '
+    method += f'--attack={config.attack} '
     attack = (f'Hostile clients may be the reason: {rule} (docs/robust.md). '
               'If the run diverges without --attack, too, ')
   rate = (federation.config.learning_rate

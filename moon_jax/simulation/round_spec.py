@@ -125,10 +125,9 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
       augment.AUGMENTATIONS[augmentation], _normalize_fn(data),
       keep_models=federation.evaluate_clients or federation.keep_local_models,
       clip_gradients=federation.gradient_clip > 0,
-      unused_hparams=tuple(name for name in ('momentum', 'weight_decay')
-                           if getattr(federation, name) == 0),
-      recurring_draws=(augmentation != 'none'
-                       and federation.augmentation_draws == 'recurring'),
+      unused_hparams=tuple(
+          name for name in ('momentum', 'weight_decay')
+          if federation.optimizer.hparams.get(name) == 0),
       freeze_once=(0 < num_train * frozen_bytes < _MAX_FROZEN
                    and augmentation == 'none' and not federation.local_steps
                    and federation.local_epochs > 1
@@ -137,7 +136,7 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
   # The state of a custom algorithm may begin with any values.
   begins_empty = not (
       algorithm.draws_per_client or federation.is_given('algorithm')
-      or federation.config.has_user_algorithm())
+      or federation.config.algorithm.is_own)
   noise_std = federation.input_noise_std
   if noise_std is not None:  # on normalized inputs
     noise_std = np.asarray(noise_std)[:, None] / np.float32(
@@ -156,7 +155,8 @@ def _traced(federation):
   federation_checks.check_traced(federation, model, example)
 
   def trace(key):
-    view = first_view(algorithm, model.init(key, example), data.num_counted)
+    view = first_view(algorithm, model.init(key, example), data.num_counted,
+                      federation.optimizer.hparams)
     batch = Batch(example, data.train_labels[:1], jnp.ones(1))
     weights = model.frozen(example) if model.frozen else ()
     message = base.first_message(algorithm, model, view, batch)

@@ -47,7 +47,6 @@ from moon_jax.simulation.round_spec import Planner, RoundSpec
 _LOG = logging.getLogger('moon_jax')
 
 _PATIENCE = 2.  # seconds of compilation without a message
-_ROUNDS_TWICE = 2  # rounds that `check_determinism` trains
 
 
 class Simulation:
@@ -673,41 +672,3 @@ def _selected(table, slot_J):
 def _rows(tree_J, slot_J):
   """Returns the rows of jobs; those of padding are arbitrary."""
   return jax.tree.map(lambda x_J: x_J[slot_J], tree_J)
-
-
-def check_determinism(make: Callable[[], Simulation]) -> None:
-  """Trains the first two rounds twice, compiling the program each time.
-
-  Raises:
-    UserError: naming the round and the first array that differs.
-  """
-  config: Any = jax.config
-  was_enabled = config.jax_enable_compilation_cache
-  jax.config.update('jax_enable_compilation_cache', False)
-  try:
-    first, second = _bits(make()), _bits(make())
-  finally:
-    jax.config.update('jax_enable_compilation_cache', was_enabled)
-    jax.clear_caches()
-  for at, bits in first.items():
-    if bits != second[at]:
-      raise UserError(
-          f'--check_determinism: {at[1]} has other bits when round {at[0]} is '
-          'trained again. On GPUs set the environment variable '
-          'XLA_FLAGS=--xla_gpu_exclude_nondeterministic_ops=true')
-
-
-def _bits(simulation):
-  """Returns the bits of metrics and state by round and name."""
-  jax.clear_caches()
-  bits = {}
-  most = simulation.federation.num_rounds or _ROUNDS_TWICE
-  for index in range(min(_ROUNDS_TWICE, most)):
-    metrics = simulation.run_round().metrics
-    state = simulation.state_on_host()._asdict()
-    if isinstance(state['clients'], DiskClients):
-      state['clients'] = list(state['clients'].rows())
-    for path, x in jax.tree.leaves_with_path(
-        {'metrics': metrics, 'state': state}):
-      bits[index + 1, jax.tree_util.keystr(path)] = np.asarray(x).tobytes()
-  return bits

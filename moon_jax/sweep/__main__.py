@@ -7,7 +7,6 @@ table. docs/sweeps.md describes the command.
 from absl import flags
 
 from moon_jax.cli import command_line, help_page
-from moon_jax.cli.command_line import Given
 from moon_jax.config import Config
 
 _GRID = flags.DEFINE_multi_string(
@@ -34,25 +33,25 @@ _PAGE = help_page.Page(
       '--dataset=digits --model=mlp --batch_size=32 --num_rounds=10 '
       '--grid algorithm=moon,fedavg --grid seed=0,1,2'),
      ('the plan of a sweep, without training',
-      '--dataset=digits --model=mlp --batch_size=32 --grid mu=0.1,1,5,10 '
-      '--dry_run')],
+      '--dataset=digits --model=mlp --batch_size=32 '
+      '--grid algorithm.mu=0.1,1,5,10 --dry_run')],
     'Sweep', placeholders={'grid': 'NAME=V1,V2,...', 'sweep': 'FILE'})
 
 
-def sweep(config: Config, given: Given) -> None:
+def sweep(config: Config, named: frozenset[str]) -> None:
   """Trains the runs of the command line and prints their table."""
   from moon_jax.sweep import command
 
   part, workdir = command.part(_PART.value), command.directory(config)
-  named = command.build(config, given, _GRID.value, _SWEEP.value)
+  built = command.build(config, named, _GRID.value, _SWEEP.value)
   from moon_jax.sweep import plan, run  # once the flags are checked
 
-  if merged := named.sweep.merged:
+  if merged := built.sweep.merged:
     print(f'{merged} combination(s) of settings equal other runs', flush=True)
   if _DRY_RUN.value:
-    return print(plan.dry_run(named.sweep, workdir, _MAX_RUNS.value, part))
-  command.finish(named, run.run_all(
-      named.sweep, workdir, _MAX_RUNS.value, part), workdir)
+    return print(plan.dry_run(built.sweep, workdir, _MAX_RUNS.value, part))
+  command.finish(built, run.run_all(
+      built.sweep, workdir, _MAX_RUNS.value, part), workdir)
 
 
 def main() -> None:

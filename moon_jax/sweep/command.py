@@ -1,17 +1,17 @@
 """From a command line to a sweep, and from its results to a table in a file."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+import dataclasses
 import functools
 import hashlib
 import operator
 import os
 import pathlib
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import uuid
 
-from moon_jax.cli.command_line import Given
-from moon_jax.config import Config
+from moon_jax.config import Config, PARTS
 from moon_jax.data.io import files
 from moon_jax.data.io.files import HASH_DIGITS
 from moon_jax.errors import DivergedError, UserError
@@ -32,15 +32,26 @@ class Named(NamedTuple):
   description: str = ''
 
 
-def build(config: Config, given: Given, grids: Sequence[str],
+def given(config: Config, named: Container[str]) -> dict[str, Any]:
+  """Returns the settings, and arguments of parts, of a command line by name.
+
+  `named` are the flags that it names.
+  """
+  return {name: getattr(config, name) for name in values.TYPES
+          if name in named and name != 'workdir'} | {
+      name: value for kind in PARTS
+      for argument, value in getattr(config, kind).arguments
+      if (name := f'{kind}.{argument}') in named}
+
+
+def build(config: Config, named: Container[str], grids: Sequence[str],
           path: str = '') -> Named:
   """Returns the sweep of a command line.
 
   `grids` are the values of --grid, and `path` is the file of --sweep, or ''.
-  The flags `given` replace settings and axes of the file.
+  The flags `named` on the command line replace settings and axes of the file.
   """
-  fixed = {name: getattr(config, name) for name in values.TYPES
-           if name in given.flags and name != 'workdir'}
+  fixed = given(config, named)
   axes: dict[str, tuple] = {}
   for text in grids:
     name, axis = values.parse_axis(text)
@@ -48,14 +59,14 @@ def build(config: Config, given: Given, grids: Sequence[str],
       raise UserError(f'--grid must name each flag once, got {name} twice; '
                       f'write --grid {name}=VALUE,VALUE')
     if name in fixed:
-      raise UserError(f'--grid {text} and --{name}={fixed[name]} exclude each '
-                      'other; remove one')
+      raise UserError(f'--grid {text} and --{name}={values.show(fixed[name])} '
+                      'exclude each other; remove one')
     axes[name] = axis
   file = toml_file.read(path) if path else toml_file.SweepFile()
-  if 'flagfile' in given.flags and 'flagfile' in file.keys:
+  if 'flagfile' in named and 'flagfile' in file.keys:
     raise UserError(f'--sweep={path} names a flag file itself; remove '
                     '--flagfile, or flagfile from the file')
-  base = Config(**{**given.of_files, 'workdir': '', **file.base})
+  base = dataclasses.replace(config, **{'workdir': '', **file.base})
   sweep = functools.reduce(operator.or_, grid_lib.each(
       base, [{**block, **fixed, **axes} for block in file.blocks]))
   digest = hashlib.sha256(repr(
@@ -65,7 +76,8 @@ def build(config: Config, given: Given, grids: Sequence[str],
   if not path:
     dataset = identity.dataset_in_names(sweep.configs[0])
     parts = [dataset, *sweep.axes[:4], digest]
-  elif axes or set(fixed) - set(identity.FREE_FIELDS):
+  elif axes or {name.partition('.')[0] for name in fixed} & {
+      *identity.IDENTITY}:
     parts.append(digest)
   return Named(sweep, '-'.join(parts), file.keys.get('title', ''),
                file.keys.get('description', ''))

@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import host
@@ -33,7 +32,7 @@ from moon_jax.simulation.memory import Need
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.sweep import run as run_lib
-from moon_jax.sweep import values
+from moon_jax.sweep import table
 from moon_jax.sweep.grid import Sweep
 from moon_jax.view.text import duration
 
@@ -110,17 +109,16 @@ def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
 def runs_text(configs: Sequence[Config], axes: Sequence[str]) -> str:
   """Returns the values of the axes of some runs, such as "mu=1,5 seed=0,1".
 
-  Axes without effect on all these runs are omitted, and long ones shortened.
+  Long ones are shortened.
   """
-  without_effect = set.intersection(
-      *(set(registry.unused(config)) for config in configs))
-  columns = {name: list(dict.fromkeys(
-      values.show(getattr(config, name)) for config in configs))
-             for name in axes if name not in without_effect}
+  shown = [table.shown(config, axes) for config in configs]
+  columns = {name: [value for value in dict.fromkeys(column)
+                    if value != table.NO_VALUE]
+             for name, column in zip(axes, zip(*shown))}
   return ' '.join(
       f'{name}=' + ','.join(column if len(column) <= _MAX_VALUES else
                             [*column[:3], '...', column[-1]])
-      for name, column in columns.items())
+      for name, column in columns.items() if column)
 
 
 def _count(count, noun):
@@ -213,7 +211,8 @@ def measure(spec: RoundSpec) -> Rates:
   # Steps have the program of one epoch (`round_spec.make`).
   num_epochs = 1 if federation.local_steps else federation.local_epochs
   config, cohort = federation.config, federation.cohorts[0]
-  first = min(config.num_negatives, _MAX_FIRST) + 1
+  remembered = config.args('algorithm').get('num_negatives', 1)
+  first = min(remembered, _MAX_FIRST) + 1
   batches = max(1, round(_TRIAL_ROWS * num_lanes / (len(cohort) * num_epochs)))
   num_examples = batches * federation.batch_size  # of a client
   rounds = [cohort] * (first + 2 * (1 + _REPEATS))

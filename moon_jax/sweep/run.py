@@ -39,7 +39,7 @@ _POLL_SECONDS = 2.  # between two looks at the runs of other processes
 
 
 @errors.in_python()
-def run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
+def run_sweep(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
         part: tuple[int, int] = (0, 1), callbacks: Sequence[Callable] = (),
         loggers: Sequence[Callable] = ()) -> list[dict[str, Any] | None]:
   """Trains, or resumes, the runs of a sweep; returns their summaries.
@@ -69,7 +69,8 @@ def run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
 
   Examples:
     >>> sweep = moon_jax.Sweep.grid(
-    ...     moon_jax.Config(dataset='digits'), mu=[1, 5], seed=range(3))
+    ...     moon_jax.Config(dataset='digits'), seed=range(3),
+    ...     **{'algorithm.mu': [1, 5]})
     >>> summaries = moon_jax.run_sweep(sweep)
   """
   if not isinstance(sweep, Sweep):
@@ -111,12 +112,12 @@ def _check_arguments(workdir, max_runs, part):
        'an integer of 0 or more'),
       ('part', part, is_part, 'integers (i, n) with 0 <= i < n')):
     if not is_valid:
-      default = inspect.signature(run).parameters[name].default
+      default = inspect.signature(run_sweep).parameters[name].default
       raise UserError(f'{name} must be {requirement}; got {value!r}. The '
                       f'default is {name}={default!r}')
 
 
-run_all = run.__wrapped__  # for commands: errors name flags, not arguments
+run_all = run_sweep.__wrapped__  # for commands: errors name flags
 
 
 class Units:
@@ -142,7 +143,6 @@ class Units:
         self.runs.append(prepare.prepare(
             checks.validate(config), call, workdir))
     self._check_directories()
-    prepare.warn([run.config for run in self.runs])
     self.ended = {index for index in range(len(self.runs))
                   if self.result(index)}
 
@@ -166,7 +166,7 @@ class Units:
 
   def _name(self, config):
     return 'run ' + ' '.join(
-        values.named(name, values.show(getattr(config, name)))
+        values.named(name, values.show(values.get(config, name)))
         for name in self._axes)
 
   @contextlib.contextmanager
@@ -216,7 +216,9 @@ class Units:
       found.setdefault(facts, []).append(index)
       largest[facts] = max(largest.get(facts, spec), spec, key=size_of)
     for facts, runs in found.items():
-      exceeds = lambda count: memory_lib.excess(*[largest[facts]] * count) > 0
+      exceeds = lambda count: any(
+          need.size > need.have
+          for need in memory_lib.needs(*[largest[facts]] * count))
       yield runs, max(1, bisect.bisect_left(
           range(1, len(runs) + 1), True, key=exceeds))
 

@@ -50,12 +50,12 @@ def read(path: str) -> SweepFile:
   if not runs or not all(isinstance(block, dict) for block in runs):
     raise UserError(f'{path}: runs must be one or more blocks [[runs]], got '
                     f'{runs!r}; remove it, or add blocks')
-  top = _of_runs(found, path, _KEYS)
+  top = settings(found, path, _KEYS)
   blocks, block_keys = [], []
   for i, block in enumerate(runs, 1):
     where = f'{path}, block {i} of [[runs]]'
     own_keys, own = _split(block, _BLOCK_KEYS, where)
-    own = _of_runs(own, where)
+    own = settings(own, where)
     # Axes of the block vary slower than those at the top.
     blocks.append(own | {name: top[name] for name in top if name not in own})
     block_keys.append(own_keys)
@@ -93,14 +93,6 @@ def content(file: pathlib.Path) -> dict[str, Any]:
   except (ValueError, RecursionError) as error:
     raise UserError(f'{file} must be TOML, got: {error}. Text stands '
                     'in quotes, and lists in [ ]') from error
-
-
-def _of_runs(found, where, others=()):
-  """Returns `settings`, and arguments of methods: "alpha=0.1", or a tuple."""
-  return {name: values_lib.argument(name, value, where)
-          for name, value in found.items() if values_lib.is_argument(name)
-          } | settings({name: value for name, value in found.items()
-                        if not values_lib.is_argument(name)}, where, others)
 
 
 def settings(values: dict[str, Any], where: str, others: Iterable[str] = ()

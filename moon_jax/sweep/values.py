@@ -1,15 +1,19 @@
-"""Settings of a sweep: their names, their types and their text in commands."""
+"""Settings of a sweep: their names, their types and their text in commands.
 
-from collections.abc import Iterable
-import functools
+A name is a setting, such as seed or algorithm, or an argument of a part, such
+as algorithm.mu.
+"""
+
+from collections.abc import Iterable, Mapping
+import dataclasses
 import re
 import typing
 from typing import Any
 
 from absl import flags
 
-from moon_jax.algorithms import registry
-from moon_jax.config import Config, flags_with, limits, suggest
+from moon_jax import user_code
+from moon_jax.config import Config, flags_with, limits, PARTS, parts, suggest
 from moon_jax.errors import UserError
 
 TYPES: dict[str, type] = typing.get_type_hints(Config)  # of settings, by name
@@ -19,19 +23,20 @@ TYPES: dict[str, type] = typing.get_type_hints(Config)  # of settings, by name
 _SHARED = *flags_with(is_shared=True), 'on_nan'
 
 
+def is_argument(name: str) -> bool:
+  """Returns whether a name is an argument of a part."""
+  kind, dot, argument = name.partition('.')
+  return bool(dot) and kind in PARTS and argument.isidentifier()
+
+
 def check_name(name: str, where: str, known: Iterable[str] = TYPES) -> None:
   """Checks that a name is a setting, or suggests the nearest one.
 
   Here and below, error messages begin with `where`.
   """
   known = list(known)
-  if is_argument(name) and name not in known:
-    raise UserError(f'{where} must name a setting of a run, got the argument '
-                    f'{name!r} of a method; give algorithm_args = '
-                    f'"{name}=VALUE"')
-  if name not in known:
-    near = suggest.flag(name, [*known, *_arguments()])
-    advice = suggest.advice(name)
+  if name not in known and not is_argument(name):
+    near, advice = suggest.flag(name, known), suggest.advice(name)
     hint = (f'; {advice}' if advice else
             f'; the nearest is {near!r}' if near else '')
     raise UserError(f'{where} must name a setting of a run, got {name!r}{hint}.'
@@ -39,40 +44,83 @@ def check_name(name: str, where: str, known: Iterable[str] = TYPES) -> None:
 
 
 def convert(name: str, value: Any, where: str) -> Any:
-  """Returns a valid value in the type of a setting; strings are not parsed."""
+  """Returns a valid value in the type of a setting; strings are not parsed.
+
+  Calls of parts are.
+  """
+  if is_argument(name):
+    return parts.parse_value(value) if isinstance(value, str) else value
   try:
+    if name in PARTS:
+      call = parts.parse(name, value)
+      parts.function_of(name, call)  # its arguments may stand elsewhere, too
+      return call
     limits.check_value(Config, name, value)
   except UserError as error:
     raise UserError(f'{where}: {error}') from error
   return TYPES[name](value)
 
 
-def is_argument(name: str) -> bool:
-  """Returns whether a name is an argument of a built-in method, and no flag."""
-  return name not in TYPES and name in _arguments()
+def replace(config: Config, settings: Mapping[str, Any]) -> Config:
+  """Returns a configuration with other settings and arguments of parts.
+
+  Arguments replace those of the part in `config`.
+
+  Raises:
+    UserError: if a part and an argument of `settings` contradict each other.
+  """
+  plain = {name: x for name, x in settings.items() if not is_argument(name)}
+  config = dataclasses.replace(config, **plain)
+  for name, value in settings.items():
+    if is_argument(name):
+      kind, _, argument = name.partition('.')
+      call = getattr(config, kind)
+      if kind in plain and dict(call.arguments).get(argument, value) != value:
+        raise UserError(f'--{kind}={call} and --{name}={show(value)} exclude '
+                        'each other; remove one')
+      config = dataclasses.replace(config, **{
+          kind: call.replace(**{argument: value})})
+  return config
 
 
-@functools.cache
-def _arguments():
-  """Returns the arguments of built-in methods that are no flags, sorted."""
-  return sorted({name for method in registry.METHODS.values()
-                 for name in method.arguments})
+def get(config: Config, name: str) -> Any:
+  """Returns a setting, or an argument of a part; None if it has none."""
+  if not is_argument(name):
+    return getattr(config, name)
+  kind, _, argument = name.partition('.')
+  return arguments(config, kind).get(argument)
 
 
-def argument(name: str, value: Any, where: str) -> str | tuple[str, ...]:
-  """Returns a value of an argument of a method, or its axis if it is a list,
-  as parts of algorithm_args."""
-  found = axis(name, value if isinstance(value, list) else [value], where)
-  return found if isinstance(value, list) else found[0]
+def arguments(config: Config, kind: str) -> dict[str, Any]:
+  """Returns the arguments of a part by name.
+
+  Of the user's own function that is gone, those that the call gives.
+  """
+  try:
+    return config.args(kind)
+  except UserError:
+    if not (call := getattr(config, kind)).is_own:
+      raise
+    return dict(call.arguments)
+
+
+def is_value(config: Config, name: str, value: Any) -> bool:
+  """Returns whether a configuration has a value.
+
+  A call of a part is one with these arguments and any others.
+  """
+  ours = get(config, name)
+  if name not in PARTS:
+    return bool(ours == value)
+  value, given = parts.parse(name, value), arguments(config, name)
+  return ours.name == value.name and all(
+      argument in given and given[argument] == x
+      for argument, x in value.arguments)
 
 
 def axis(name: str, values: Any, where: str) -> tuple[Any, ...]:
-  """Returns the values of an axis, distinct and of the type of its setting.
-
-  Those of an argument of a method are parts of algorithm_args, "alpha=0.1".
-  """
-  if not is_argument(name):
-    check_name(name, where)
+  """Returns the values of an axis, distinct and of the type of its setting."""
+  check_name(name, where)
   if name in _SHARED:
     raise UserError(f'{where} must name a setting in which runs may differ, got'
                     f' {name!r}, which all runs of a sweep share; give '
@@ -80,8 +128,6 @@ def axis(name: str, values: Any, where: str) -> tuple[Any, ...]:
   if isinstance(values, str) or not isinstance(values, Iterable):
     raise UserError(f'{where}: {name} must be a list of values, got '
                     f'{values!r}; write {name}=[...], with a value per run')
-  if is_argument(name):
-    return axis('algorithm_args', [f'{name}={x}' for x in values], where)
   converted = tuple(convert(name, value, where) for value in values)
   if not converted:
     raise UserError(f'{where}: {name} must have one value or more, got an '
@@ -89,7 +135,7 @@ def axis(name: str, values: Any, where: str) -> tuple[Any, ...]:
   for i, value in enumerate(converted):
     if value in converted[:i]:
       raise UserError(f'{where}: {name} must have distinct values, got '
-                      f'{value!r} twice; remove one')
+                      f'{show(value)} twice; remove one')
   return converted
 
 
@@ -97,14 +143,14 @@ def parse_axis(text: str) -> tuple[str, tuple[Any, ...]]:
   """Returns the name and the values of an argument NAME=V1,V2,... of --grid."""
   name, equals, listed = text.partition('=')
   where = f'--grid {text}'
-  if not equals or not name.isidentifier():
-    found = re.fullmatch(r'\W*([^\W\d]\w*)(?:[\s:=]+(\S.*))?\s*', text)
+  if not equals or not re.fullmatch(r'\w+(\.\w+)?', name):
+    found = re.fullmatch(r'\W*([^\W\d][\w.]*)(?:[\s:=]+(\S.*))?\s*', text)
     name, given = found.groups() if found else ('NAME', '')
     listed = ','.join(re.split(r'[\s,]+', (given or 'VALUE,VALUE').strip()))
     raise UserError(f'--grid must be NAME=V1,V2,..., got {text!r}; write '
                     f'--grid {name}={listed}')
   return name, axis(name, [_parse(name, word.strip(), where)
-                           for word in listed.split(',')], where)
+                           for word in user_code.split(listed)], where)
 
 
 def _parse(name, word, where):
@@ -112,7 +158,11 @@ def _parse(name, word, where):
     raise UserError(f'{where}: {name} must have values between commas, got an '
                     'empty one; lists in a file of --sweep may hold empty '
                     'strings and values with commas')
+  if is_argument(name):
+    return parts.parse_value(word)
   kind = TYPES.get(name, str)  # `axis` refuses unknown names
+  if name in PARTS:
+    return word
   try:
     return flags.BooleanParser().parse(word) if kind is bool else kind(word)
   except ValueError:
@@ -120,7 +170,7 @@ def _parse(name, word, where):
 
 
 def named(name: str, value: str, sign: str = '=') -> str:
-  """Returns a setting and its text: algorithm=moon; no algorithm_args."""
+  """Returns a setting and its text: seed=1; no init_from."""
   if value:
     return f'{name}{sign}{value}'
   return f'no {name.removeprefix("content of ")}'
@@ -128,5 +178,6 @@ def named(name: str, value: str, sign: str = '=') -> str:
 
 def show(value: Any) -> str:
   """Returns a value as text, such as 5 for 5.0."""
-  return str(value).removesuffix('.0') if isinstance(value, float) else str(
-      value)
+  if isinstance(value, float):
+    return parts.show(value).removesuffix('.0')
+  return str(value)

@@ -10,7 +10,7 @@ import pathlib
 import re
 from typing import NamedTuple
 
-from moon_jax.config import suggest
+from moon_jax.config import spelling
 from moon_jax.errors import UserError
 
 _FOLDER = pathlib.Path(__file__).parent
@@ -48,7 +48,7 @@ def find(name: str) -> Target:
   """Reads the description of a GPU, one of `names()`, or raises UserError."""
   if name not in names():
     raise UserError(f'--target must be one of {", ".join(names())}; got {name}'
-                    f'{suggest.value("target", name, names())}')
+                    f'{spelling.value("target", name, names())}')
   text = (_FOLDER / f'{name}.txtpb').read_text(encoding='utf-8')
   title = re.findall('device_description_str: *"([^"]*)"', text)[0]
   size = re.findall(r'device_memory_size: *(\d+)', text)[0]

@@ -75,7 +75,7 @@ def plan(config: Config, target: Target, num_devices: int = 1) -> str:
   if needed <= limit:
     return (f'{target.name}: {where}\n{show(rounds[now], target)}\n'
             f'It fits. {lanes}.')
-  dtype = '' if config.has_user_model() else 'set --dtype=bfloat16, '
+  dtype = '' if config.model.is_own else 'set --model.dtype=bfloat16, '
   remedy = f'Set --lanes={fitting}' if fitting else (
       f'Reduce --batch_size (now {config.batch_size}), {dtype}or choose a '
       'smaller --model or a GPU with more memory')

@@ -1,15 +1,14 @@
 """Turns a configuration into a federation and its work directory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 import functools
 import hashlib
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from moon_jax import loggers, user_code
-from moon_jax.config import Config, is_user_code
+from moon_jax.config import Config, is_user_code, Part, PARTS
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import cohort, sources, split
 from moon_jax.data.client_tests import ClientTests
@@ -56,22 +55,6 @@ def prepare(config: Config, call: Callable[..., Any] | None = None,
           init_variables=_initial(config, call)))
 
 
-def warn(configs: Sequence[Config]) -> None:
-  """Prints which settings have no effect on any of some runs, and why."""
-  from moon_jax.algorithms import registry  # imports JAX
-
-  by_run = [registry.ignored(config) for config in configs]
-  settings: dict[str, list[str]] = {}
-  for name in by_run[0]:
-    if all(name in ignored for ignored in by_run):
-      reason = ' or '.join(dict.fromkeys(ignored[name] for ignored in by_run))
-      values = dict.fromkeys(str(getattr(run, name)) for run in configs)
-      settings.setdefault(reason, []).append(f'--{name}={",".join(values)}')
-  for reason, given in settings.items():
-    print(f'warning: {", ".join(given)} has no effect with {reason}',
-          file=sys.stderr, flush=True)
-
-
 def _initial(config, call):
   if not config.init_from:
     return None
@@ -88,29 +71,29 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
   from moon_jax.algorithms import registry  # imports JAX
 
   inputs = {}
-  for flag in 'partition', 'cohort':
-    if is_user_code(name := getattr(config, flag)):
-      inputs[flag] = user_code.source(flag, name)
-  for name, make in (('cohorts_file', cohort.make),
-                     ('clock_file', registry.clock_of),
-                     ('availability_file', registry.clock_of)):
-    if path := getattr(config, name):
-      make(config)  # reports errors in the file first
-      inputs[name] = files.user_path(path, name).read_bytes()
-  if config.has_user_algorithm():
-    inputs['algorithm'] = user_code.source('algorithm', config.algorithm)
+  for kind in PARTS:
+    for name, part in _calls(kind, getattr(config, kind)):
+      if part.is_own:
+        inputs[name] = user_code.source(name, part.name)
+  if config.algorithm.is_own:
     registry.make(config)  # reports errors in the factory first
+  readers = {'cohort': cohort.make, 'clock': registry.clock_of}
+  for name, path in config.files().items():
+    kind = name.partition('.')[0]
+    if kind in readers:
+      readers[kind](config)  # reports errors in the file first
+    if kind != 'partition' or config.partition.is_own:
+      inputs[name] = files.user_path(path, name).read_bytes()
   if metrics := [name for name in config.metrics.split(',')
                  if is_user_code(name.strip())]:
     inputs['metrics'] = b''.join(
         user_code.source('metrics', name.strip()) for name in metrics)
-  if config.has_user_model():
-    inputs['model'] = user_code.source('model', config.model)
   hashes = {name: hashlib.sha256(content).hexdigest()[:HASH_DIGITS]
             for name, content in inputs.items()}
-  if config.partition_file:  # the bytes of equal npz files may differ
-    hashes['partition_file'] = fingerprint(
-        split.read_file(config.partition_file, config.num_clients))
+  if config.partition.name == 'file':
+    path = config.args('partition')['path']
+    hashes['partition.path'] = fingerprint(  # bytes of equal files may differ
+        split.read_file(path, config.num_clients))
   if config.init_from:
     from moon_jax.rundir import checkpoint
 
@@ -120,6 +103,14 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
     hashes['dataset'] = call(
         _fingerprint_of, call, config.dataset, config.data_dir)
   return hashes
+
+
+def _calls(name: str, part: Part) -> Iterator[tuple[str, Part]]:
+  """Yields a part and those among its arguments, with their names."""
+  yield name, part
+  for argument, value in part.arguments:
+    if isinstance(value, Part):
+      yield from _calls(f'{name}.{argument}', value)
 
 
 def _fingerprint_of(call, *source):

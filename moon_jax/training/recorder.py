@@ -150,7 +150,7 @@ class Recorder:
         'config': 'the run in it has a different configuration',
         'dataset': f'--dataset={config.dataset} --data_dir={config.data_dir} '
                    'has changed since the run began',
-        'partition': f'--partition={config.partition_file or config.partition}'
+        'partition': f'--partition={config.partition}'
                      ' gives other clients than when the run began',
         'frozen weights': f'the frozen part of --model={config.model} has '
                           'changed since the run began'}.items():

@@ -71,7 +71,6 @@ def run_validated(config: Config, callbacks: Sequence[Callable] = (),
   """`run`, for a configuration that `checks.validate` returned."""
   from moon_jax.training import run_loggers
 
-  prepare.warn([config])
   prepared = prepare.prepare(config)
   if prepared.summary:
     print(f'the run in --workdir={prepared.workdir.path} is complete')

@@ -137,13 +137,14 @@ def of_validation(config: Config, lines: list[dict[str, Any]]
 
 def arithmetic(config: Config) -> str:
   """Returns the types of numbers and of products in a run, in words."""
-  if config.has_user_model():
-    return 'user-defined arithmetic'
-  if config.precision == 'highest':
-    return config.dtype
+  if config.model.is_own:
+    return 'custom arithmetic'
+  options = config.args('model')
+  precision = options.get('precision', 'highest')
+  if precision == 'highest':
+    return options['dtype']
   emulated = ', emulated' if jax.default_backend() == 'cpu' else ''
-  return f'{config.dtype} with products of --precision={config.precision}' + (
-      emulated)
+  return f'{options["dtype"]} with products of precision {precision}{emulated}'
 
 
 def header(simulation: Simulation) -> str:
@@ -170,7 +171,7 @@ def header(simulation: Simulation) -> str:
       lines.append(f'{verb} on {count:,} of the {part} examples, the same in '
                    'every run')
   lines.append(
-      f'{config.partition_file or config.partition}: {config.num_clients:,} '
+      f'{config.partition}: {config.num_clients:,} '
       f'clients with {sizes.min():,} to {sizes.max():,} examples, '
       f'{fewest:,}{f" to {most:,}" * (most > fewest)} per round')
   if federation.client_tests is not None:
@@ -190,9 +191,9 @@ def header(simulation: Simulation) -> str:
     lines.append(_of_time(config, timeline))
   if spent := privacy_spent(config, cohorts):
     lines.append(
-        f'differential privacy of each {config.dp_unit}: epsilon '
+        f'differential privacy of each {config.privacy.name}: epsilon '
         f'{spent["epsilon"]:.3g} at delta '
-        f'{config.dp_delta:g} for {config.num_rounds} rounds')
+        f'{config.args("privacy")["delta"]:g} for {config.num_rounds} rounds')
   return '\n'.join(lines)
 
 
@@ -223,7 +224,7 @@ def header_of_runs(simulations: Simulations) -> str:
 def privacy_spent(config: Config, cohorts: list[list[int]]
                   ) -> dict[str, float]:
   """Returns the epsilon of rounds with these cohorts; {} without noise."""
-  if not config.dp_noise_multiplier:
+  if not config.args('privacy').get('noise_multiplier'):
     return {}
   from moon_jax.algorithms import accounting
 

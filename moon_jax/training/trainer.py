@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 import contextlib
 import dataclasses
-import functools
 import os
 import pathlib
 import platform
@@ -22,8 +21,6 @@ from moon_jax.errors import InterruptedRun, UserError
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.simulation.simulation import (
-  check_determinism,
-  Simulation,
   Simulations,
 )
 from moon_jax.training import heatmap, run_loggers, timeline_plot
@@ -191,7 +188,7 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
            if len(runs) == 1 else
            f'{config.dataset}, {len(runs)} runs in {path.parent}')
   with contextlib.ExitStack() as stack:
-    progress = stack.enter_context(Progress(title, len(runs), config.quiet))
+    progress = stack.enter_context(Progress(title, len(runs)))
     command = shlex.join([
         os.path.basename(sys.executable), *sys.orig_argv[1:]])
     progress.log(f'{command}\nmoon_jax {__version__}, JAX {jax.__version__}, '
@@ -210,7 +207,7 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
           interrupt.nothing_to_save(
               'before training; the same command starts it')):
         simulations = _simulations(federations, [
-            str(run.workdir.path) for run in runs], specs, progress)
+            str(run.workdir.path) for run in runs], specs)
         recorders = _recorders(simulations, runs, callbacks, progress)
         for recorder, run, log, of_run in zip(
             recorders, runs, progress.logs, made):
@@ -225,12 +222,8 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
     return [recorder.result for recorder in recorders]
 
 
-def _simulations(federations, directories, specs, progress):
+def _simulations(federations, directories, specs):
   with memory_lib.explained(federations[0], len(federations)):
-    for federation, directory in zip(federations, directories):
-      if federation.config.check_determinism:
-        check_determinism(functools.partial(Simulation, federation, directory))
-        progress.message('two rounds, trained twice, have the same bits')
     return Simulations(federations, directories, specs)
 
 

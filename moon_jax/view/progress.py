@@ -36,10 +36,10 @@ class Progress:
     status: what the view shows.
   """
 
-  def __init__(self, title: str, num_runs: int = 1, is_quiet: bool = False):
+  def __init__(self, title: str, num_runs: int = 1):
     self.logs = [RunLog() for _ in range(num_runs)]
     self.status = Status(title, num_runs)
-    self._has_view, self._prints = False, not is_quiet
+    self._has_view = False
 
   def _change(self, **fields):
     self.status = dataclasses.replace(self.status, **fields)
@@ -50,7 +50,7 @@ class Progress:
       return self
     self._stack.enter_context(contextlib.redirect_stderr(
         Copy(sys.stderr, self.log)))
-    if self._prints and _can_show():
+    if _can_show():
       from moon_jax.view import terminal  # imports rich
 
       self._has_view = True
@@ -74,8 +74,7 @@ class Progress:
   def message(self, text: str) -> None:
     """Prints and logs a message of one or more lines."""
     self.log(text)
-    if self._prints:
-      print(text, flush=True)
+    print(text, flush=True)
 
   @contextlib.contextmanager
   def busy(self, activity: str, after: float = 10.) -> Iterator[None]:
@@ -85,7 +84,7 @@ class Progress:
     self._change(activity=activity, since=time.monotonic())
     timer = threading.Timer(after, print, (activity,), {'flush': True})
     timer.daemon = True
-    if self._prints and not self._has_view:
+    if not self._has_view:
       timer.start()
     try:
       yield
@@ -133,7 +132,7 @@ class Progress:
             f'{speed:,.0f} examples/s', f'{seconds:.1f} s per round',
             *([] if lane_utilization is None else
               [f'lanes {lane_utilization:.0%} used'])))
-    if self._has_view or not self._prints:
+    if self._has_view:
       return
     status = self.status
     if status.num_runs == 1:

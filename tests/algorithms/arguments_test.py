@@ -14,6 +14,7 @@ import pytest
 import moon_jax as mj
 from moon_jax import asynchronous
 from moon_jax.algorithms import attacks, base, compress, registry, robust
+from moon_jax.config import Part, parts
 from moon_jax.errors import UserError
 import plain
 
@@ -23,6 +24,7 @@ BELOW_1, ABOVE_1 = math.nextafter(1, 0), math.nextafter(1, 2)
 # Values that are taken, and values that are refused.
 POSITIVE = [TINY, 1e6], [0, -1., math.nan]
 NOT_NEGATIVE = [0, TINY, 1e6], [-TINY, -1, math.nan]
+WEIGHT = [0, 1e-30, 1e6], [-1, TINY, math.nan]  # of a float32 array
 FRACTION = [0, TINY, BELOW_1, 1], [-TINY, ABOVE_1, math.nan]
 COUNT = [1, 10], [0, -1, math.nan]
 FRACTION_ABOVE_0 = [TINY, 1], [0, ABOVE_1, math.nan]
@@ -78,8 +80,14 @@ RANGES = {
     mj.qfedavg: {'q': NOT_NEGATIVE},
     mj.moon: {'num_negatives': ([1, 3], [0, -1, 1.5, math.nan]),
               'first_negative': words('none', 'random'),
-              'negatives_pool': words('newest', 'released')},
-    mj.scaffold: {'scaffold_form': words('paper', 'niid_bench')},
+              'pool': words('newest', 'released'), 'mu': WEIGHT,
+              'temperature': ([1e-30, 1e6], [0, -1., TINY, math.nan]),
+              'proximal_mu': WEIGHT},
+    mj.moon_l2: {'mu': WEIGHT},
+    mj.fedprox: {'mu': WEIGHT},
+    mj.fednova: {'proximal_mu': WEIGHT},
+    mj.scaffold: {'form': words('paper', 'niid_bench'),
+                  'proximal_mu': WEIGHT},
     compress.top_k: {'fraction': FRACTION_ABOVE_0},
     compress.random_k: {'fraction': FRACTION_ABOVE_0},
     compress.qsgd: {'bits': ([2, 16], [1, 17, math.nan]), 'bucket': COUNT},
@@ -120,8 +128,12 @@ def test_arguments_have_a_range(make):
         make(**{**needed, name: value})
 
 
+def factory(name):
+  return parts.function_of('algorithm', Part(name))
+
+
 def make_method(name, **arguments):
-  make = registry.METHODS[name].factory
+  make = factory(name)
   needed = {name: value for name, value in NEEDED.items()
             if name in inspect.signature(make).parameters}
   return make(**{**needed, **arguments})
@@ -135,8 +147,7 @@ def method_hparams(name):
 def test_hyperparameters_have_the_given_value(name):
   """Whatever the default."""
   hparams = method_hparams(name)
-  factory = registry.METHODS[name].factory
-  for argument in {*inspect.signature(factory).parameters} & {*hparams}:
+  for argument in {*inspect.signature(factory(name)).parameters} & {*hparams}:
     given = hparams[argument] * .75 + .125
     assert make_method(name, **{argument: given}).hparams == {
         **hparams, argument: given}
@@ -172,7 +183,7 @@ def programs(algorithm):
   variables = plain.as_variables(plain.INITIAL)
   made = jax.make_jaxpr(whole)(
       variables, algorithm.init_server(variables),
-      base.first_view(algorithm, variables, num_classes=3), batch,
+      base.first_view(algorithm, variables, 3, ('momentum',)), batch,
       jax.random.key(1))
   return str(made) + str(algorithm.draws_client_state)
 
@@ -182,7 +193,8 @@ def usual_programs(name):
   return programs(make_method(name))
 
 
-# Other values of arguments that are no hyperparameters, by name or method.
+# Other values of arguments that are no hyperparameters, by name, or by method
+# and name.
 OTHER = {
     'head': 'fc1', 'num_clients': 5, 'form': 'released', 'hardest': 1,
     'buffer': 2, 'averaged': 'all', 'finetune_epochs': 2, 'adaptive': True,
@@ -190,25 +202,27 @@ OTHER = {
     'transfer': 'mmd', 'num_models': 1, 'l1': True, 'share': .5,
     'ala_batch': 20, 'max_epochs': 7, 'selection': 'in_order',
     'num_virtual': 3, 'mean_examples': 14., 'num_negatives': 2,
-    'first_negative': 'random', 'scaffold_form': 'niid_bench'}
+    'first_negative': 'random', 'proximal_mu': .1,
+    ('scaffold', 'form'): 'niid_bench'}
 # Those that need another argument, or have one value for a network.
 WITHOUT_EFFECT = {
     *((name, 'head') for name in (  # which must be the last layer
         'fedproto', 'fedpac', 'feddbe', 'fedproc', 'ccvr')),
     ('fedproto', 'local_epochs'),  # of the form "released"
-    ('moon', 'negatives_pool'),  # from three negatives on
+    ('moon', 'pool'),  # from three negatives on
     ('fedspeed', 'num_clients')}  # of averaged="all"
 
 
 @pytest.mark.parametrize('name, argument', [
-    (name, argument) for name, method in registry.METHODS.items()
-    for argument in inspect.signature(method.factory).parameters
+    (name, argument) for name in registry.METHODS
+    for argument in inspect.signature(factory(name)).parameters
     if argument not in method_hparams(name)
     and (name, argument) not in WITHOUT_EFFECT])
 def test_arguments_have_an_effect(name, argument):
   """Of those that are no hyperparameters, which the test above covers."""
+  other = OTHER.get((name, argument)) or OTHER[argument]
   assert programs(make_method(
-      name, **{argument: OTHER[argument]})) != usual_programs(name)
+      name, **{argument: other})) != usual_programs(name)
 
 
 @pytest.mark.parametrize('name', registry.METHODS)

@@ -11,7 +11,7 @@ import moon_jax as mj
 from moon_jax import asynchronous, clock
 from moon_jax.algorithms import base, registry
 from moon_jax.algorithms.asynchronous import with_staleness
-from moon_jax.config import flags
+from moon_jax.config import KINDS, Part, parts
 from moon_jax.errors import UserError
 from moon_jax.simulation import checks
 
@@ -169,20 +169,22 @@ def test_a_part_of_the_work_is_its_first_steps():
 
 
 def test_servers_that_send_more_are_known():
-  def sent(method):
-    algorithm = method.factory()
+  def sent(name):
+    algorithm = parts.function_of('algorithm', Part(name))()
     return jax.tree.leaves(jax.eval_shape(lambda: base.call(
         algorithm.broadcast, algorithm.init_server(
             {'params': np.zeros(3, np.float32)}), client_id=np.int32(0))))
 
   assert {name for name, method in registry.METHODS.items()
-          if method.sends_only_model and sent(method)} == {
+          if method.sends_only_model and sent(name)} == {
               *checks.BROADCASTS_MORE}
 
 
-def test_names_of_flags_are_those_of_functions():
-  assert flags.STALENESS == (*asynchronous.WEIGHTS,)
-  assert flags.ASYNCHRONOUS == asynchronous.FORMS
+def test_names_of_rounds_are_those_of_forms():
+  assert {*KINDS['rounds'].functions} == {'synchronous', *asynchronous.FORMS}
+
+
+def test_a_constant_weight_is_1():
   assert asynchronous.constant()(np.float32(7)) == 1
 
 

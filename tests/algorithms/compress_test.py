@@ -12,7 +12,6 @@ import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import base, compress, registry
 from moon_jax.config import Config
-from moon_jax.config.flags import COMPRESSORS
 from moon_jax.errors import UserError
 from moon_jax.simulation import agreement, checks
 
@@ -159,9 +158,9 @@ def test_top_k_in_any_program(k):
 
 def test_runs_with_other_fractions_share_a_program():
   configs = [checks.validate(Config(
-      dataset='digits', algorithm='fedavg', model='mlp', compress=compress,
-      compress_fraction=fraction)) for compress, fraction in (
-          ('top_k', .1), ('top_k', .2), ('random_k', .1))]
+      dataset='digits', algorithm='fedavg', model='mlp', compress=compress))
+             for compress in ('top_k(fraction=0.1)', 'top_k(fraction=0.2)',
+                              'random_k(fraction=0.1)')]
   keys = [agreement.program_key(config) for config in configs]
   values = [agreement._value(registry.make(config)) for config in configs]
   for first, second, other in (keys, values):
@@ -214,12 +213,14 @@ def test_both_directions_share_a_fraction():
 
 def test_downloads_need_all_clients():
   config = Config(dataset='digits', algorithm='fedavg', model='mlp',
-                  compress='sign', compress_download=True)
+                  compress='sign(download=True)')
   checks.validate(config)
-  for flags in ({'participation': .5}, {'dropout_rate': .1}, {
-      'asynchronous': 'fedbuff', 'clock': 'lognormal', 'concurrency': 4,
-      'buffer_size': 2}):
-    with pytest.raises(UserError, match=f'--{next(iter(flags))}=.*'):
+  for flags in (
+      {'participation': .5}, {'rounds': 'synchronous(dropout_rate=0.1)'},
+      {'rounds': 'fedbuff(concurrency=4, buffer_size=2)',
+       'clock': 'lognormal'}):
+    with pytest.raises(UserError, match=(
+        f'--{next(iter(flags))}=.*download|download.*--rounds=')):
       checks.validate(dataclasses.replace(config, **flags))
 
 
@@ -281,7 +282,6 @@ def test_running_statistics_are_sent_as_they_are():
 
 
 def test_flags():
-  assert COMPRESSORS == (*compress.COMPRESSORS,)
   config = Config(algorithm='fedavg', compress='top_k')
   assert registry.method(config).keeps_client_state
   assert not registry.method(Config(

@@ -33,7 +33,7 @@ REFERENCES = {'newest': append_newest, 'released': append_released}
 @pytest.mark.parametrize('form', REFERENCES)
 def test_pool_of_eight_rounds(form, first_negative):
   for k in range(1, 6):
-    algorithm = moon(k, negatives_pool=form, first_negative=first_negative)
+    algorithm = moon(k, pool=form, first_negative=first_negative)
     add = jax.jit(lambda memory, w, a=algorithm: a.finish(
         {'w': w}, types.SimpleNamespace(client=memory))[0])
     memory = algorithm.init_client({'w': jnp.full((2, 3), 100.)})

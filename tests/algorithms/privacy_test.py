@@ -64,15 +64,16 @@ def test_local_noise_is_that_of_each_client():
 
 def test_noise_of_clients_costs_what_they_send_and_is_compressed_after():
   config = Config(
-      algorithm='fedavg', num_clients=20, participation=.5, dp_clip=.5,
-      dp_noise_multiplier=3., dp_noise_by='clients', weighting='uniform',
-      num_rounds=4)
+      algorithm='fedavg', num_clients=20, participation=.5,
+      privacy='client(clip=0.5, noise_multiplier=3, noise_by=clients)',
+      weighting='uniform', num_rounds=4)
+  by_server = config.privacy.replace(noise_by='server')
   cohorts = [[0, 1], [1, 2], [1, 3], [4, 5]]  # client 1 three times
   three = accounting.epsilon(dataclasses.replace(
-      config, dp_noise_by='server', cohorts_file='x'), cohorts)
+      config, privacy=by_server, cohort='file(path=x)'), cohorts)
   assert accounting.epsilon(config, cohorts) == pytest.approx(three)
   assert accounting.epsilon(dataclasses.replace(
-      config, dp_noise_by='server'), cohorts) < three  # amplified
+      config, privacy=by_server), cohorts) < three  # amplified
   algorithm = registry.make(dataclasses.replace(config, compress='sign'))
   variables = {'params': {'w': jnp.zeros((40, 40))}}
   view = base.first_view(algorithm, variables, 3)
@@ -98,18 +99,17 @@ def draws_of_noise(config, cohort_size=None):
 @pytest.mark.parametrize('changes, cohort_size, deviation', [
     ({}, None, 3 * .5 / 20),
     ({'participation': .5}, None, 3 * .5 / 10),  # over the cohort, not all
-    ({'cohorts_file': 'x'}, 4, 3 * .5 / 4),
+    ({'cohort': 'file(path=x)'}, 4, 3 * .5 / 4),
     # Before the server's optimizer, which scales it as it scales updates.
-    ({'server_learning_rate': .5}, None, .5 * 3 * .5 / 20),
+    ({'server': 'sgd(learning_rate=0.5)'}, None, .5 * 3 * .5 / 20),
     # Before the algorithm's own aggregation, too, which doubles updates.
-    ({'algorithm': 'pfedme', 'algorithm_args': 'server_beta=2.'}, None,
-     2 * 3 * .5 / 20),
+    ({'algorithm': 'pfedme(server_beta=2)'}, None, 2 * 3 * .5 / 20),
 ])
 def test_noise_has_its_deviation_and_is_drawn_again_each_round(
     changes, cohort_size, deviation):
   config = Config(**{
-      'algorithm': 'fedavg', 'weighting': 'uniform', 'dp_clip': .5,
-      'dp_noise_multiplier': 3., 'num_clients': 20, **changes})
+      'algorithm': 'fedavg', 'weighting': 'uniform', 'num_clients': 20,
+      'privacy': 'client(clip=0.5, noise_multiplier=3)', **changes})
   draws = draws_of_noise(config, cohort_size)
   for draw in draws:
     assert abs(draw.std() / deviation - 1) < .04  # 5 standard errors
@@ -124,8 +124,8 @@ def test_noise_has_its_deviation_and_is_drawn_again_each_round(
 @pytest.mark.parametrize('algorithm, has_state, message', [
     (scaffold(8), False, 'exclude each other, since control variates are sent'),
     (fednova(), False, 'exclude each other, since FedNova sends'),
-    (mimelite(), False, '--dp_clip=1.*sends something else'),
-    (fedavg(), True, '--dp_clip=1.*sends something else')])
+    (mimelite(), False, '--privacy.clip=1.*sends something else'),
+    (fedavg(), True, '--privacy.clip=1.*sends something else')])
 def test_what_sends_more_than_parameters_is_refused(
     algorithm, has_state, message):
   model = federation.linear_model(has_state)
@@ -186,7 +186,8 @@ def exact_epsilon(mu, delta):
     (2., 1, 1e-5), (40., 30, 1e-7)])
 def test_epsilon_of_full_participation(multiplier, rounds, delta):
   """Above the exact value of the composed Gaussian, and near it."""
-  config = Config(dp_clip=1., dp_noise_multiplier=multiplier, dp_delta=delta)
+  config = Config(privacy=(
+      f'client(clip=1, noise_multiplier={multiplier}, delta={delta})'))
   found = accounting.epsilon(config, [list(range(10))] * rounds)
   exact = exact_epsilon(2 * math.sqrt(rounds) / multiplier, delta)
   assert exact < found < 1.25 * exact
@@ -246,9 +247,9 @@ def test_private_steps_without_a_limit_are_plain_steps():
 
   plain = trained()
   np.testing.assert_allclose(
-      trained(dp_unit='example', dp_clip=1e6), plain, atol=2e-6)
-  noisy = [trained(dp_unit='example', dp_clip=1., dp_noise_multiplier=.1,
-                   seed=seed) for seed in (0, 0, 1)]
+      trained(privacy='example(clip=1e6)'), plain, atol=2e-6)
+  noisy = [trained(privacy='example(clip=1, noise_multiplier=0.1)', seed=seed)
+           for seed in (0, 0, 1)]
   np.testing.assert_array_equal(noisy[0], noisy[1])
   assert np.abs(noisy[0] - plain).max() > 1e-3 < np.abs(
       noisy[0] - noisy[2]).max()
@@ -259,21 +260,21 @@ def test_private_examples_are_in_one_client(tmp_path):
   np.savez(tmp_path / 'split.npz', sizes=[2, 2], indices=[0, 1, 1, 2])
   config = checks.validate(Config(
       dataset='digits', model='mlp', algorithm='fedavg', num_clients=2,
-      partition_file=str(tmp_path / 'split.npz'), dp_unit='example',
-      dp_clip=1.))
+      partition=f'file(path={tmp_path}/split.npz)',
+      privacy='example(clip=1)'))
   with pytest.raises(UserError, match='share no examples.*than .*split.npz'):
     build.federation(config, data)
 
 
 def test_running_statistics_are_no_gradients():
   algorithm = privacy.with_private_gradients(federation.fedavg(), 1.)
-  with pytest.raises(UserError, match='--dp_unit=example requires a network'):
+  with pytest.raises(UserError, match='--privacy=example requires a network'):
     Federation(algorithm, model=federation.linear_model(has_state=True)).round()
 
 
 def test_epsilon_of_examples_counts_epochs():
   """Of the client that takes part most often: 2 rounds of 5 epochs."""
-  config = Config(dp_unit='example', dp_clip=1., dp_noise_multiplier=9.,
+  config = Config(privacy='example(clip=1, noise_multiplier=9)',
                   local_epochs=5, algorithm='fedavg')
   cohorts = [[0, 1], [1, 2], [3]]
   found = accounting.epsilon(config, cohorts)
@@ -298,8 +299,9 @@ def test_epsilon_with_sampling_is_that_of_autodp(
   neighboring "replace_one".
   """
   config = Config(
-      num_clients=num_clients, participation=size / num_clients, dp_clip=1.,
-      dp_noise_multiplier=multiplier, dp_delta=delta, algorithm='fedavg')
+      num_clients=num_clients, participation=size / num_clients, privacy=(
+          f'client(clip=1, noise_multiplier={multiplier}, delta={delta})'),
+      algorithm='fedavg')
   in_turn = np.arange(rounds * size).reshape(rounds, size) % num_clients
   # Whoever was drawn: that is the secret.
   for cohorts in in_turn.tolist(), [[*range(size)]] * rounds:
@@ -308,26 +310,26 @@ def test_epsilon_with_sampling_is_that_of_autodp(
 
 def test_clients_that_remember_or_are_listed_are_not_amplified():
   """The message of MOON's client reveals when it last took part."""
-  config = Config(num_clients=1000, participation=.01, dp_clip=1.,
-                  dp_noise_multiplier=2., algorithm='moon')
+  config = Config(num_clients=1000, participation=.01, algorithm='moon',
+                  privacy='client(clip=1, noise_multiplier=2)')
   cohorts = [[0, 1], [1, 2], [1, 3]]
   exact = exact_epsilon(2 * math.sqrt(3) / 2., 1e-5)  # client 1, three times
   moon, own, listed, fedavg_ = (
       accounting.epsilon(dataclasses.replace(config, **changes), cohorts)
       for changes in ({}, {'algorithm': 'mine:mine'},
-                      {'algorithm': 'fedavg', 'cohorts_file': 'x'},
+                      {'algorithm': 'fedavg', 'cohort': 'file(path=x)'},
                       {'algorithm': 'fedavg'}))
   assert exact < moon < 1.25 * exact and own == listed == moon
   assert fedavg_ < moon / 2
-  l2 = dataclasses.replace(config, contrastive='l2')
+  l2 = dataclasses.replace(config, algorithm='moon_l2')
   assert accounting.epsilon(l2, cohorts) == fedavg_
 
 
 @pytest.mark.parametrize('multiplier', [1e-6, 1.])
 def test_sampling_never_costs(multiplier):
   """Where the bound of amplification is the larger one, the other counts."""
-  config = Config(participation=.5, dp_clip=1., dp_noise_multiplier=multiplier,
-                  algorithm='fedavg')
+  config = Config(participation=.5, algorithm='fedavg', privacy=(
+      f'client(clip=1, noise_multiplier={multiplier})'))
   cohorts = [[0, 1, 2, 3, 4]] * 20
   assert accounting.epsilon(config, cohorts) <= accounting.epsilon(
-      dataclasses.replace(config, cohorts_file='x'), cohorts)
+      dataclasses.replace(config, cohort='file(path=x)'), cohorts)

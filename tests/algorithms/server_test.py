@@ -13,23 +13,23 @@ from moon_jax.config import Config
 
 pytestmark = pytest.mark.usefixtures('promotion')
 
-# Flags, and the optimizer with constants that they have always named.
+RATE = {'server_learning_rate': .01}
+# Parts, and the optimizer with constants that they have always named.
 SERVERS = {
-    'hsu': (dict(server_momentum=.7, server_learning_rate=.3),
+    'hsu': ('sgd(momentum=0.7, learning_rate=0.3)',
             optax.sgd(.3, momentum=.7)),
-    'ema': (dict(server_momentum=.7, server_momentum_form='ema'),
+    'ema': ('sgd(momentum=0.7, form=ema)',
             optax.chain(optax.ema(.7, debias=False), optax.scale(-1.))),
-    'adam': (dict(server_optimizer='adam', server_learning_rate=.01),
+    'adam': ('adam(learning_rate=0.01)',
              optax.adam(.01, b1=.9, b2=.99, eps=1e-3)),
-    'yogi': (dict(server_optimizer='yogi', server_learning_rate=.01),
-             server.yogi(.01)),
-    'adagrad': (dict(server_optimizer='adagrad', server_learning_rate=.01),
-                server.adagrad(.01)),
+    'yogi': ('yogi(learning_rate=0.01)', server.yogi().optimizer_fn(RATE)),
+    'adagrad': ('adagrad(learning_rate=0.01)',
+                server.adagrad().optimizer_fn(RATE)),
 }
 
 
-def config_of(**flags):
-  return Config(algorithm='fedavg', **flags)
+def made(part):
+  return registry.make(Config(algorithm='fedavg', server=part))
 
 
 @pytest.mark.usefixtures('optimized')
@@ -39,9 +39,9 @@ def test_arrays_have_the_bits_and_the_state_of_constants(name):
 
   Moving averages with other betas differ by the rounding of 1 - beta.
   """
-  flags, optimizer = SERVERS[name]
-  algorithm = registry.make(config_of(**flags))
-  fixed = server.with_optimizer(fedavg(), optimizer)
+  part, optimizer = SERVERS[name]
+  algorithm = made(part)
+  fixed = server.with_server_optimizer(fedavg(), optimizer)
   random = np.random.default_rng(0)
   draw = lambda: {'params': {'w': jnp.asarray(
       random.normal(size=(50, 7)), jnp.float32)}}
@@ -58,13 +58,12 @@ def test_arrays_have_the_bits_and_the_state_of_constants(name):
   assert_trees_close(*results, atol=0)
 
 
-@pytest.mark.parametrize('flags, values', [
-    (dict(server_momentum=.7),
+@pytest.mark.parametrize('part, values', [
+    ('sgd(momentum=0.7)',
      dict(server_learning_rate=(1., .5), server_momentum=(.7, .2))),
-    (dict(server_optimizer='adam', server_learning_rate=.1),
-     dict(server_learning_rate=(.1, .02)))])
-def test_runs_have_servers_of_their_own(flags, values):
-  algorithm = registry.make(config_of(**flags))
+    ('adam(learning_rate=0.1)', dict(server_learning_rate=(.1, .02)))])
+def test_runs_have_servers_of_their_own(part, values):
+  algorithm = made(part)
   both = Federation(algorithm, num_lanes=3, seeds=(3, 4), hparams=values)
   both.train(runs=(0, 1))
   for r in range(2):
@@ -86,7 +85,7 @@ def moving(variables, server, message, *, hparams):
 
 def test_aggregates_see_the_hyperparameters_of_the_run():
   """Also inside a server optimizer and differential privacy."""
-  wrap = lambda algorithm: server.with_optimizer(
+  wrap = lambda algorithm: server.with_server_optimizer(
       privacy.with_clipping(algorithm, 1e3, 4),
       lambda hparams: optax.sgd(hparams['rate']))
   algorithm = wrap(fedavg()._replace(

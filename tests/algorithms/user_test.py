@@ -7,10 +7,7 @@ import re
 import pytest
 
 from moon_jax import user_code
-from moon_jax.algorithms import registry, user
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fedprox import fedprox
-from moon_jax.algorithms.moon import moon
+from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.simulation import checks
@@ -20,37 +17,27 @@ CONFIG = Config(dataset='digits', num_clients=5, num_rounds=2, local_epochs=1,
                 batch_size=16, learning_rate=.02, checkpoint_every=0,
                 model='mlp')
 MODULE = '''
+from moon_jax import FromRun
 from moon_jax.algorithms.fedavg import fedavg
 
 
-def plain(config):
+def plain():
   return fedavg()
 
 
-def counted(num_clients, mu=2., *, config, alpha=.1):
-  assert config.num_clients == num_clients
-  return fedavg()._replace(hparams={"n": num_clients, "mu": mu, "a": alpha})
-
-
-def only(config, /):
-  return counted(config.num_clients, config=config)
-
-
-def any_(*args):
-  return only(*args)
-
-
-def renamed(cfg, num_clients):
-  return counted(num_clients, config=cfg)
+def counted(num_clients: FromRun[int], mu=2., *, local_epochs: FromRun[int],
+            alpha=.1):
+  return fedavg()._replace(hparams={
+      "n": num_clients, "mu": mu, "a": alpha, "epochs": local_epochs})
 
 
 class Made:
-  def __new__(cls, config):
-    return only(config)
+  def __new__(cls, num_clients: FromRun[int], mu=2.):
+    return counted(num_clients, mu, local_epochs=1)
 
 
 def with_(**functions):
-  return lambda config: fedavg()._replace(**functions)
+  return lambda: fedavg()._replace(**functions)
 
 
 from moon_jax.algorithms.base import Message
@@ -85,56 +72,32 @@ def test_changed_code_is_another_run(module, tmp_path):
   written = json.loads((tmp_path / 'run' / 'config.json').read_text())
   assert set(written['inputs']) == {'algorithm'}
   (tmp_path / f'{module}.py').write_text(MODULE + '\n# changed\n')
-  with pytest.raises(UserError, match='where --algorithm=mine.*had other'):
+  with pytest.raises(UserError, match='where --algorithm had other content'):
     train(**config)
 
 
-def test_arguments_are_literals_or_words():
+def test_options_are_literals_or_words():
   text = 'a=0.5, b=(1, 2),c=mean,d=None,e=-1,f="x\\",y=1",g=global,h=v1.0,'
-  assert user_code.parse_args('algorithm_args', text) == {
+  assert user_code.parse_args('dataset', text) == {
       'a': .5, 'b': (1, 2), 'c': 'mean', 'd': None, 'e': -1, 'f': 'x",y=1',
       'g': 'global', 'h': 'v1.0'}
-  assert user_code.parse_args('algorithm_args', '') == {}
+  assert user_code.parse_args('dataset', '') == {}
 
 
-@pytest.mark.parametrize('factory, args, expected', [
-    *[(name, '', (5, 2., .1)) for name in (
-        'counted', 'only', 'any_', 'renamed', 'Made')],
-    ('counted', 'alpha=.5,mu=3.', (5, 3., .5)),
-    ('counted', 'num_clients=5', (5, 2., .1))])
-def test_factories_get_the_configuration_flags_and_arguments(
-    module, factory, args, expected):
-  hparams = user.make(dataclasses.replace(
-      CONFIG, algorithm=f'{module}:{factory}', algorithm_args=args)).hparams
-  assert (hparams['n'], hparams['mu'], hparams['a']) == expected
-
-
-@pytest.mark.parametrize('own, flags, expected', [
-    ({}, {}, (0, .5)), ({}, dict(mu=1., temperature=.1), (1, .1)),
-    (dict(mu=3., temperature=.2), {}, (3, .2)),
-    (dict(mu=3., temperature=.2), dict(mu=0., temperature=.2), (0, .2))])
-def test_mu_and_temperature_of_flags_replace_own_ones(
-    own, flags, expected, monkeypatch):
-  monkeypatch.setattr(
-      user, 'make', lambda config: fedavg()._replace(hparams=own))
+@pytest.mark.parametrize('call, expected', [
+    ('counted', (5, 2., .1, 1)), ('Made', (5, 2., .1, 1)),
+    ('Made(mu=3)', (5, 3., .1, 1)),
+    ('counted(alpha=0.5, mu=3.)', (5, 3., .5, 1))])
+def test_factories_get_values_of_the_run_and_arguments(module, call, expected):
   hparams = registry.combined(checks.validate(dataclasses.replace(
-      CONFIG, algorithm='mine:f', **flags))).hparams
-  assert (hparams['mu'], hparams['temperature']) == expected
+      CONFIG, algorithm=f'{module}:{call}'))).hparams
+  assert tuple(hparams[name] for name in ('n', 'mu', 'a', 'epochs')) == expected
 
 
-def test_a_factory_gets_a_mu_of_0_if_none_is_given(monkeypatch):
-  monkeypatch.setattr(
-      user_code, 'load', lambda flag, name: lambda mu: fedprox(mu))
-  for flags, mu in ({}, 0), (dict(mu=2.), 2):
-    config = dataclasses.replace(CONFIG, algorithm='mine:fedprox', **flags)
-    assert registry.combined(config).hparams['mu'] == mu
-
-
-def test_a_temperature_that_would_not_be_used_is_refused(monkeypatch):
-  monkeypatch.setattr(user, 'make', lambda config: moon(temperature=.2))
-  with pytest.raises(UserError, match='--temperature=0.1 has no effect'):
-    registry.combined(
-        dataclasses.replace(CONFIG, algorithm='mine:f', temperature=.1))
+def test_a_call_cannot_give_a_value_of_the_run(module):
+  with pytest.raises(UserError, match='has the arguments mu, alpha; got num_c'):
+    checks.validate(dataclasses.replace(
+        CONFIG, algorithm=f'{module}:counted(num_clients=5)'))
 
 
 @pytest.mark.parametrize('name, words', [
@@ -142,7 +105,7 @@ def test_a_temperature_that_would_not_be_used_is_refused(monkeypatch):
     ('grown', 'finish must return a client state like the one of init_client; '
      r'.*float32\[3\], expected float32\[\]'),
     ('extra', r".'extra'. is float32\[\], expected nothing there"),
-    ('single', r'aggregate must return a pair.*mine_.*py, line 40\)')])
+    ('single', r'aggregate must return a pair.*mine_.*py, line 30\)')])
 def test_errors_are_reported(module, name, words, tmp_path):
   """Others are in tests/invalid_input.toml."""
   with pytest.raises(UserError, match=words):

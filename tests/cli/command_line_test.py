@@ -20,7 +20,7 @@ from moon_jax import errors
 from moon_jax.cli import command_line, help_page
 
 def run(config):
-  print('mu', config.mu, flush=True)
+  print(config.algorithm, flush=True)
   {body}
 
 sys.argv[0] = 'command'
@@ -41,9 +41,10 @@ def command(whole, tmp_path):
 
 @pytest.mark.parametrize('body, status, words', [
     ('pass', 0, ''),
-    ("raise errors.UserError('--mu is wrong')", 2, 'command: --mu is wrong\n'),
-    (r"raise errors.UserError('--mu=\x1b[2J\n')", 2,
-     'command: --mu=\\x1b[2J\\n\n'),
+    ("raise errors.UserError('--seed is wrong')", 2,
+     'command: --seed is wrong\n'),
+    (r"raise errors.UserError('--seed=\x1b[2J\n')", 2,
+     'command: --seed=\\x1b[2J\\n\n'),
     ("raise errors.OutOfMemory('out of memory')", 2,
      'command: out of memory\n'),
     ("raise errors.DivergedError('round 3')", 1, 'command: round 3\n'),
@@ -59,8 +60,8 @@ def command(whole, tmp_path):
     ("raise KeyError('x')", 1, 'Traceback'),
 ])
 def test_exit_statuses(body, status, words, command):
-  actual, out, err = command(body, '--mu=3')
-  assert (actual, out) == (status, 'mu 3.0\n'), err
+  actual, out, err = command(body, '--algorithm.mu=3')
+  assert (actual, out) == (status, 'moon(mu=3)\n'), err
   assert err.startswith(words) and bool(err) == bool(words)
   assert err.count('\n') <= 1 or words == 'Traceback'
 
@@ -75,7 +76,7 @@ def test_help_for_a_reader_that_ends_is_no_error():
 
 
 def test_errors_of_the_library(tmp_path):
-  (tmp_path / 'x.flags').write_text('--rounds=3\n')
+  (tmp_path / 'x.flags').write_text('--num_round=3\n')
   with pytest.raises(UserError, match=r'did you mean --num_rounds=3\?'):
     command_line.settings_of_file(tmp_path / 'x.flags', 'where')
   with pytest.raises(UserError, match='did you mean optimizer=sgd'):
@@ -102,63 +103,17 @@ def parse(monkeypatch):
   return parse
 
 
-@pytest.mark.parametrize('words, message', [
-    ('--algorithm=fednova --contrastive=l2',
-     '--contrastive=l2 has no effect with --algorithm=fednova; remove it'),
-    ('--num_negatives 3 --algorithm fedavg', '--num_negatives=3 has no'),
-    ('-mu=5 --algorithm=scaffold', '--mu=5.0 has no effect'),
-    ('--norm=group --model=mine:Net',
-     '--norm=group has no effect with --model=mine:Net; remove it'),
-    ('--contrastive=l2 --temperature=.4',
-     '--temperature=0.4 has no effect with --algorithm=moon --contrastive=l2'),
-    ('--algorithm=fedavg --num_negatives=1', ''),
-    ('--algorithm=fedprox --mu=.1', ''),
-    ('--algorithm=mine:make --mu=.1', ''),
-    ('--contrastive=l2 --mu=.1', ''),
-    ('--flagfile=moon.flags --algorithm=fedavg', ''),
-])
-def test_flags_without_effect_are_refused_on_the_command_line(
-    words, message, parse, tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / 'moon.flags').write_text('--mu=5\n--num_negatives=4\n')
-  config, given = parse(*words.split())
-  try:
-    command_line.check_used(config, given)
-    assert not message
-  except UserError as error:
-    assert message and message in str(error)
-
-
-@pytest.mark.parametrize('file, algorithm, is_refused', [
-    ('--algorithm=moon\n--mu=5\n', 'fedprox', True),
-    ('--mu=5\n', 'fedprox', True),  # moon is the default
-    ('--algorithm=fedprox\n--mu=5\n', 'fedprox', False),
-    ('--algorithm=moon\n--mu=5\n--other=1', 'moon', False),
-    ('# --algorithm=fedprox\n--mu=5\n', 'moon', False)])
-@pytest.mark.parametrize('form', ['--flagfile={}', '--flagfile {}'])
-def test_a_mu_in_a_flag_file_is_for_its_algorithm(
-    file, algorithm, is_refused, form, parse, tmp_path):
-  (tmp_path / 'a.flags').write_text(file)
-  words = [*form.format(tmp_path / 'a.flags').split(),
-           f'--algorithm={algorithm}']
-  if is_refused:
-    with pytest.raises(UserError, match=(
-        '--mu=5.0 in the flag file is for --algorithm=moon; give --mu for '
-        '--algorithm=fedprox, or --mu=-1 for its default of 0.01')):
-      command_line.check_used(*parse(*words))
-  else:
-    command_line.check_used(*parse(*words))
-  command_line.check_used(*parse(*words, '--mu=-1'))
-  command_line.check_used(*parse(*words, '--mu=5'))
-
-
 def test_what_is_given(parse, tmp_path):
-  (tmp_path / 'a').write_text('--other=x\n--mu=2\n--noaugment\n')
+  """Flags of the command line, which differ from those of a file."""
+  (tmp_path / 'a').write_text('--other=x\n--algorithm.mu=2\n--noaugment\n')
   config, given = parse(
-      f'--flagfile={tmp_path}/a', '--noshuffle', '-mu', '-1', '--beta=.5')
-  assert {'shuffle', 'mu', 'beta', 'flagfile'} <= given.flags
-  assert not {'augment', 'other', 'seed'} & given.flags
-  assert given.of_files == {'mu': 2., 'augment': False} and config.mu == -1
+      f'--flagfile={tmp_path}/a', '--noshuffle', '-algorithm.pool', 'released',
+      '--partition.beta=.3')
+  assert {'shuffle', 'algorithm.pool', 'partition.beta', 'flagfile'} <= given
+  assert not {'augment', 'other', 'seed', 'algorithm.mu'} & given
+  assert str(config.algorithm) == 'moon(mu=2, pool=released)'
+  assert str(config.partition) == 'dirichlet(beta=0.3)'
+  assert not (config.augment or config.shuffle)
 
 
 def fail(error):

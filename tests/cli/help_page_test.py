@@ -12,7 +12,7 @@ from forked import ROOT
 import pytest
 
 from moon_jax.cli import help_page
-from moon_jax.config import Config, TOPICS
+from moon_jax.config import Config, KINDS, PARTS, parts, TOPICS
 
 _FIELDS = [field.name for field in dataclasses.fields(Config)]
 _OWN = {
@@ -96,11 +96,52 @@ def test_lines_fit_the_terminal_and_jax_is_not_imported(command, columns):
 
 def test_heads_show_defaults_and_choices(output):
   text = output('moon_jax.train', '--help')
-  for head in ('--num_rounds=100 ', '--weight_decay=1e-5 ', '--workdir=DIR ',
-               '--optimizer=sgd|adam|amsgrad\n', '--[no]augment ',
+  for head in ('--num_rounds=100 ', '--learning_rate=0.01 ', '--workdir=DIR ',
+               '--optimizer=sgd ', '--[no]augment ',
+               '--last_batch=drop|keep ', '--algorithm=moon ',
                '--participation=1 ', '--coordinator_address=HOST:PORT\n'):
     assert f'  {head}' in text
   assert text.count('Default: on.') == sum(
       field.default is True for field in dataclasses.fields(Config))
   entry = help_page._entry('x', 'b', 'Text.', ('a', 'b', 'c'), '', True)
   assert entry == ('--x=b|a|c', 'Text.')
+
+
+def test_help_of_parts(output):
+  """It lists all functions of a part, or all arguments of one."""
+  for kind in PARTS:
+    text = output('moon_jax', 'train', '--help', kind)
+    assert re.findall(r'^  (\w+)(?: |$)', text, re.M) == [
+        *KINDS[kind].functions]
+    assert max(map(len, text.splitlines())) <= 80
+  for words in (['--help', 'algorithm.moon'], ['--help=algorithm.moon'],
+                ['--seed=1', '-h', 'algorithm.moon']):
+    text = output('moon_jax', 'train', *words)
+    assert re.findall(r'^  (\w+)=', text, re.M) == [
+        *parts.schema('algorithm', 'moon')]
+    assert '  mu=5 ' in text and '(at least 0)' in ' '.join(text.split())
+  assert 'It has no arguments' in output(
+      'moon_jax', 'train', '--help', 'algorithm.fedavg')
+
+
+@pytest.mark.parametrize('kind', PARTS)
+def test_help_of_all_functions(kind):
+  for name in KINDS[kind].functions:
+    text = help_page.show_part(f'{kind}.{name}', 80)
+    known = parts.schema(kind, name)
+    assert re.findall(r'^  (\w+)=', text, re.M) == [*known]
+    assert re.findall(r'^  (\w+)=VALUE\b', text, re.M) == [
+        key for key, x in known.items() if x.is_required]
+    assert not any(line.endswith(' ') for line in text.splitlines())
+
+
+@pytest.mark.parametrize('name, message', [
+    ('algoritm', 'did you mean --help algorithm?'),
+    ('algoritm.moon', 'did you mean --help algorithm.moon?'),
+    ('seed', 'parts are labels, partition'),
+    ('algorithm.mooon', "got 'mooon'; did you mean --algorithm=moon?"),
+    ('algorithm.mine:f', 'found no source file of module mine')])
+def test_help_of_what_is_no_part(name, message, whole, tmp_path):
+  done = whole.run('train', '--help', name, cwd=tmp_path, module='moon_jax')
+  assert done.status == 2 and not done.out and done.err.count('\n') == 1
+  assert message in done.err

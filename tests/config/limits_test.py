@@ -20,17 +20,17 @@ NAN = float('nan')
     ('augment', NAN, '--augment must be a bool; got nan'),
     ('data_dir', 3, '--data_dir must be a str; got 3'),
     ('data_dir', NAN, '--data_dir must be a str; got nan'),
-    ('algorithm', max, 'must be a str; got <built-in.*moon_jax.Federation'),
+    ('algorithm', max, 'must be a name or a call.*moon_jax.Federation'),
     ('learning_rate', NAN, '--learning_rate must be 0 or between.*got nan'),
     ('learning_rate', 0., '--learning_rate must be above 0; got 0.0'),
-    ('momentum', 1., '--momentum must be at least 0 and below 1; got 1.0'),
+    ('validation_fraction', 1.,
+      '--validation_fraction must be at least 0 and below 1; got 1.0'),
     ('batch_size', 2**31, '--batch_size must be at most 2147483647; got'),
     ('num_rounds', 10**8, '--num_rounds must be at most 10000000; got'),
-    ('num_negatives', 10**7, '--num_negatives must be at most 1000000; got'),
     ('local_epochs', .5, '--local_epochs must be an int; got 0.5. --local_st'),
     ('seed', 2**32, '--seed must be at most 4294967295; got 4294967296'),
     ('num_clients', 0, '--num_clients must be at least 1; got 0. The def'),
-    ('norm', 'layer', "--norm must be one of batch, group; got 'layer'"),
+    ('last_batch', 'half', "--last_batch must be one of drop, keep; got 'ha"),
 ])
 def test_invalid_values_raise(name, value, message):
   with pytest.raises(UserError, match=message):
@@ -38,11 +38,13 @@ def test_invalid_values_raise(name, value, message):
 
 
 @pytest.mark.parametrize('name, value', [
-    ('learning_rate', 1), ('mu', np.float32(.5)), ('seed', np.int64(3)),
-    ('augment', np.bool_(False)), ('mu', -1),  # equal values of other types
-    ('momentum', 0.), ('batch_size', 2**31 - 1), ('seed', 2**32 - 1),  # limits
-    ('train_examples', 1_200_000), ('eval_examples', 1_200_000),
-    ('num_clients', 2_000_000), ('checkpoint_every', 2_000_000),
-    ('num_clients', 1), ('partition_seed', -1), ('learning_rate', 1e-30)])
+    ('learning_rate', 1), ('participation', np.float32(.5)),
+    ('seed', np.int64(3)), ('augment', np.bool_(False)),
+    ('gradient_clip', 1),  # equal values of other types
+    ('validation_fraction', 0.), ('batch_size', 2**31 - 1),  # limits
+    ('seed', 2**32 - 1), ('train_examples', 1_200_000),
+    ('eval_examples', 1_200_000), ('num_clients', 2_000_000),
+    ('checkpoint_every', 2_000_000), ('num_clients', 1),
+    ('partition_seed', -1), ('learning_rate', 1e-30)])
 def test_valid_values(name, value):
   limits.check(Config(**{name: value}))

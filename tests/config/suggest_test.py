@@ -6,7 +6,18 @@ import shlex
 
 import pytest
 
-from moon_jax.config import Config, FACTS, limits, LOGGERS, suggest
+import moon_jax as mj
+from moon_jax.cli import command_line
+from moon_jax.config import (
+  Config,
+  FACTS,
+  KINDS,
+  LOGGERS,
+  PARTS,
+  parts,
+  spelling,
+  suggest,
+)
 from moon_jax.errors import UserError
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Config)}
@@ -14,18 +25,29 @@ _NAMED = [name for name, facts in FACTS.items() if facts['names']]
 
 
 def choices(name):
-  return FACTS[name]['names'] or FACTS[name]['choices']
+  return [*KINDS[name].functions] if name in KINDS else (
+      FACTS[name]['names'] or FACTS[name]['choices'])
+
+
+def arguments(kind):
+  """Returns the arguments of all functions of a kind."""
+  return {name for function in KINDS[kind].functions
+          for name in parts.schema(kind, function)}
 
 
 @pytest.mark.parametrize('name, flag', [
-    ('lr', 'learning_rate'), ('rounds', 'num_rounds'),
+    ('lr', 'learning_rate'), ('rounds', 'rounds'),
     ('num-rounds', 'num_rounds'), ('numRounds', 'num_rounds'),
     ('num_round', 'num_rounds'), ('epochs', 'local_epochs'),
     ('num_epochs', 'local_epochs'), ('clients', 'num_clients'),
-    ('alpha', 'beta'), ('dirichlet_alpha', 'beta'), ('optim', 'optimizer'),
+    ('alpha', 'partition.beta'), ('dirichlet_alpha', 'partition.beta'),
+    ('optim', 'optimizer'), ('mu', 'algorithm.mu'),
     ('dataset-dir', 'data_dir'), ('output_dir', 'workdir'),
-    ('momentun', 'momentum'), ('weight-decay', 'weight_decay'),
-    ('num_negative', 'num_negatives'), ('xyz', ''), ('gpu', ''),
+    ('weight-decay', 'optimizer.weight_decay'),
+    ('server_lr', 'server.learning_rate'),
+    ('num_negatives', 'algorithm.num_negatives'), ('muu', 'algorithm.mu'),
+    ('num_negative', 'algorithm.num_negatives'),
+    ('momentun', 'optimizer.momentum'), ('xyz', ''), ('gpu', ''),
 ])
 def test_flags_that_are_meant(name, flag):
   assert suggest.flag(name, _FIELDS) == flag
@@ -33,15 +55,61 @@ def test_flags_that_are_meant(name, flag):
 
 def test_a_flag_that_the_command_lacks_is_not_suggested():
   assert suggest.flag('lr', ['grid', 'sweep']) == ''
+  assert suggest.flag('mu', ['grid', 'sweep']) == ''
+
+
+@pytest.mark.parametrize('word, meant', [
+    ('--mu=5', '--algorithm.mu=5'), ('--alpha=0.1', '--partition.beta=0.1'),
+    ('--beta', '--partition.beta'), ('--lr=0.1', '--learning_rate=0.1'),
+    ('--algorithm_args=lam=0.5', '--algorithm.lam=0.5'),
+    ('--label_noise=0.1', "--labels='noise(rate=0.1)'"),
+    ('--cohorts_file=a b', "--cohort='file(path="),
+    ('--asynchronous=fedbuff',
+     "--rounds='fedbuff(concurrency=4, buffer_size=2)'"),
+    ('--contrastive=l2', '--algorithm=moon_l2'),
+    ('--noprojection_head', '--model.projection_dim=None'),
+    ('--server_optimizer=adam', '--server=adam')])
+def test_a_flag_that_is_an_argument_now_is_answered_with_it(word, meant):
+  """The answer is a command that can be given."""
+  with pytest.raises(UserError) as error:
+    command_line.config_of([word])
+  assert f'; did you mean {meant}' in str(error.value)
+  if '=' in meant and not meant.endswith('(path='):
+    _, _, answer = str(error.value).partition('did you mean ')
+    command_line.config_of(shlex.split(answer.removesuffix('?')))
+
+
+@pytest.mark.parametrize('make, name, hint', [
+    (mj.Config, 'mu', "algorithm='NAME(mu=...)'"),
+    (mj.Config, 'label_noise', "labels='noise(rate=...)'"),
+    (mj.Config, 'contrastive', "algorithm='moon_l2'"),
+    (mj.Config, 'lr', 'learning_rate'),
+    (mj.Federation, 'momentum', "optimizer='NAME(momentum=...)'"),
+    (mj.Federation, 'mu', 'mu of algorithm'),
+    (mj.partition.dirichlet, 'alpha', 'beta')])
+def test_arguments_in_python_that_are_meant(make, name, hint):
+  with pytest.raises(TypeError) as error:
+    make(**{name: 1})
+  assert str(error.value).endswith(f"'{name}'; did you mean {hint}?")
 
 
 def test_synonyms_name_flags_and_are_none():
-  assert {*suggest.FLAGS.values()} <= {*_FIELDS, 'flagfile'}
+  for meant in suggest.FLAGS.values():
+    flag, equals, text = meant.partition('=')
+    kind, dot, argument = flag.partition('.')
+    assert kind in {*PARTS, *_FIELDS, 'flagfile'}
+    if dot and argument != 'ARGUMENT':
+      assert argument in arguments(kind), meant
+    for given in ('2', '0.2', 'localized') if equals and not dot else ():
+      try:
+        parts.normal(kind, parts.parse(kind, text.replace('...', given)))
+        break
+      except UserError as error:
+        reason = error
+    else:
+      assert dot or not equals, reason
   assert not {*suggest.FLAGS} & {*_FIELDS, *suggest.ADVICE}
   assert not {*suggest.ADVICE} & {*_FIELDS}
-  listed = [name for facts in FACTS.values()
-            for name in facts['synonyms'].split()]
-  assert len(listed) == len(set(listed))  # one meaning each
   assert all(re.fullmatch('[a-z0-9_]+', name) for name in suggest.FLAGS)
   for text in suggest.ADVICE.values():
     assert {*re.findall(r'--(\w+)', text)} <= {*_FIELDS}
@@ -53,23 +121,23 @@ def test_switches_of_loggers_are_answered_with_loggers(logger):
 
 
 def test_synonyms_of_values_are_valid_values():
-  for name, values in suggest.VALUES.items():
+  for name, values in spelling.VALUES.items():
     for word, meant in values.items():
       assert re.fullmatch('[a-z0-9]+', word)
       words = shlex.split(meant if '--' in meant else f'--{name}={meant}')
-      given = dict(word.removeprefix('--').split('=') for word in words)
-      given = {flag: type(_FIELDS[flag].default)(value)
-               for flag, value in given.items()}
-      limits.check(Config(**given))
-      for flag in given.keys() & {*_NAMED}:
-        suggest.check_names(flag, given[flag])
-      assert word not in map(suggest._letters, choices(name))
+      config = command_line.config_of(words)
+      for kind in PARTS:
+        parts.function_of(kind, getattr(config, kind))
+      for flag in _NAMED:
+        suggest.check_names(flag, getattr(config, flag))
+      assert word not in map(spelling.letters, choices(name))
 
 
 @pytest.mark.parametrize('flag, given, hint', [
     ('algorithm', 'FedAvg', '--algorithm=fedavg?'),
     ('algorithm', 'scafold', '--algorithm=scaffold?'),
-    ('algorithm', 'FedAvgM', '--algorithm=fedavg --server_momentum=0.9?'),
+    ('algorithm', 'FedAvgM',
+     "--algorithm=fedavg --server='sgd(momentum=0.9)'?"),
     ('dataset', 'cifar-10', '--dataset=cifar10?'),
     ('dataset', 'CIFAR10', '--dataset=cifar10?'),
     ('dataset', 'Tiny-ImageNet', '--dataset=tiny_imagenet?'),
@@ -80,16 +148,17 @@ def test_synonyms_of_values_are_valid_values():
     ('partition', 'noniid', '--partition=dirichlet?'),
     ('partition', 'dir', '--partition=dirichlet?'),
     ('optimizer', 'SGD', '--optimizer=sgd?'),
-    ('norm', 'bn', '--norm=batch?'),
+    ('weighting', 'equal', '--weighting=uniform?'),
 ])
 def test_values_that_are_meant(flag, given, hint):
-  assert suggest.value(flag, given, choices(flag)) == f'; did you mean {hint}'
+  assert spelling.value(flag, given, choices(flag)) == f'; did you mean {hint}'
 
 
 @pytest.mark.parametrize('flag, given', [
-    ('partition', 'xyz'), ('algorithm', ''), ('model', 'vit'), ('norm', '-')])
+    ('partition', 'xyz'), ('algorithm', ''), ('model', 'vit'),
+    ('weighting', '-')])
 def test_other_values_have_no_suggestion(flag, given):
-  assert suggest.value(flag, given, choices(flag)) == ''
+  assert spelling.value(flag, given, choices(flag)) == ''
 
 
 @pytest.mark.parametrize('name', _NAMED)
@@ -98,3 +167,10 @@ def test_names_are_checked(name):
     suggest.check_names(name, valid)
   with pytest.raises(UserError, match=f'^--{name} must be one of .*got'):
     suggest.check_names(name, FACTS[name]['names'][0].upper())
+
+
+@pytest.mark.parametrize('kind', PARTS)
+def test_names_of_functions_are_checked(kind):
+  first = [*KINDS[kind].functions][0].upper()
+  with pytest.raises(UserError, match=rf'^--{kind} must be one of .*got .*\?'):
+    parts.normal(kind, parts.Part(first))

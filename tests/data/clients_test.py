@@ -102,7 +102,8 @@ def test_names_that_a_function_of_your_own_returns_are_kept(
   (tmp_path / 'named_partition.py').write_text("""
 import moon_jax as mj
 
-def make(dataset, num_clients, seed):
+def make(dataset: mj.FromRun, num_clients: mj.FromRun[int],
+         seed: mj.FromRun[int]):
   return mj.partition.natural(
       dataset.train_clients, num_clients, seed, dataset.client_names)
 """)

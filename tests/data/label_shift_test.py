@@ -46,8 +46,8 @@ def test_noise_equals_a_plain_loop_and_depends_on_seed_and_client_only():
 
 
 def test_groups_permute_their_labels():
-  assert label_shift.groups(5, 2).tolist() == [0, 1, 0, 1, 0]
-  sizes = np.bincount(label_shift.groups(11, 4))
+  assert label_shift.groups_of(5, 2).tolist() == [0, 1, 0, 1, 0]
+  sizes = np.bincount(label_shift.groups_of(11, 4))
   assert sizes.max() - sizes.min() <= 1 and len(sizes) == 4
   found = label_shift.permutations(4, _K, seed=0)
   assert found[0].tolist() == list(range(_K))
@@ -69,7 +69,7 @@ def test_groups_permute_their_labels():
 
 def test_the_training_labels_of_a_federation_are_shifted(digits):
   config = dataclasses.replace(
-      CONFIG, concept_shift=2, label_noise=.5, label_noise_form='localized',
+      CONFIG, labels='shift(groups=2, noise_rate=.5, noise_form=localized)',
       seed=5, partition_seed=4)
   federation = build.federation(config, digits)
   plain = build.federation(dataclasses.replace(
@@ -90,8 +90,8 @@ def test_the_training_labels_of_a_federation_are_shifted(digits):
 def test_hostile_clients_flip_the_labels_that_they_have(digits):
   """After noise and shift; the seed of the split draws the clients."""
   config = dataclasses.replace(
-      CONFIG, concept_shift=2, label_noise=.5, partition_seed=4,
-      attack='label_flip', attackers=.5)
+      CONFIG, labels='shift(groups=2, noise_rate=.5)', partition_seed=4,
+      attack='label_flip(attackers=.5)')
   honest = split.make(dataclasses.replace(config, attack='none'), digits)
   hostile = []
   for seed in 5, 7:
@@ -106,8 +106,8 @@ def test_hostile_clients_flip_the_labels_that_they_have(digits):
     hostile.append(np.flatnonzero(flips).tolist())
   assert hostile[0] == hostile[1] == attackers.configured(config)
   # Those that send other updates are the same clients.
-  sends = dataclasses.replace(config, attack='sign_flip', label_noise=0.,
-                              seed=9)
+  sends = dataclasses.replace(
+      config, attack='sign_flip(attackers=.5)', labels='shift', seed=9)
   attack = registry.attack_of(sends)
   np.testing.assert_array_equal(hostile[0], np.flatnonzero(attackers.drawn(
       attack.num_attackers, attack.num_clients,
@@ -115,8 +115,8 @@ def test_hostile_clients_flip_the_labels_that_they_have(digits):
 
 
 @pytest.mark.parametrize('flag', [
-    {'label_noise': .1}, {'concept_shift': 2},
-    {'attack': 'label_flip', 'attackers': .5}])
+    {'labels': 'noise(rate=.1)'}, {'labels': 'shift'},
+    {'attack': 'label_flip(attackers=.5)'}])
 def test_shared_examples_are_refused(flag, digits, monkeypatch):
   monkeypatch.setattr(
       split, '_partition', lambda *_: [np.arange(9), np.arange(8, 20)])

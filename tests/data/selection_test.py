@@ -5,6 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+from moon_jax.algorithms import registry
+from moon_jax.config import Config
 from moon_jax.data import selection
 from moon_jax.errors import UserError
 
@@ -180,9 +182,10 @@ def test_a_rule_needs_enough_clients():
 def test_errors_in_a_generator_name_its_line(tmp_path, monkeypatch):
   monkeypatch.syspath_prepend(tmp_path)
   (tmp_path / 'generating.py').write_text(
-      'def some(view, first=0):\n  yield first\n  yield view.nothing\n')
-  select = selection.custom('generating:some', 'first=3')
-  with pytest.raises(UserError, match='--cohort=generating:some .*line 3'):
+      'def some(first: int = 0):\n  def select(view):\n    yield first\n'
+      '    yield view.nothing\n  return select\n')
+  select = registry.selection_of(Config(cohort='generating:some(first=3)'))
+  with pytest.raises(UserError, match='--cohort=generating:some .*line 4'):
     selection.choose(select, selection.begin(5), 2, np.ones(5, int), 0)
 
 

@@ -53,7 +53,8 @@ def test_the_draw_follows_the_seed_of_the_split():
   draw = lambda **changes: split.make(
       dataclasses.replace(CONFIG, **changes), DATA).validation
   first = draw()
-  np.testing.assert_array_equal(first, draw(beta=5., partition='iid'))
+  np.testing.assert_array_equal(first, draw(partition='dirichlet(beta=5)'))
+  np.testing.assert_array_equal(first, draw(partition='iid'))
   np.testing.assert_array_equal(first, draw(seed=9, partition_seed=3))
   assert (first != draw(seed=4)).any()
   # It is not the beginning of a partition's permutation.
@@ -70,16 +71,15 @@ def test_impossible_splits_are_refused(changes, words):
     split.make(dataclasses.replace(CONFIG, **changes), DATA)
 
 
-@pytest.mark.parametrize('flags', [
-    dict(label_noise=1.), dict(concept_shift=2)])
-def test_held_out_examples_have_the_labels_of_their_client(flags):
+@pytest.mark.parametrize('labels', ['noise(rate=.99)', 'shift(groups=2)'])
+def test_held_out_examples_have_the_labels_of_their_client(labels):
   """Shifted first and held out then: both parts are of one distribution."""
   config = dataclasses.replace(
-      CONFIG, partition='iid', client_test_fraction=.25, **flags)
-  clients, tests, _, labels = split.make(config, DATA)
-  changed = labels != DATA.train_labels
+      CONFIG, partition='iid', client_test_fraction=.25, labels=labels)
+  clients, tests, _, new = split.make(config, DATA)
+  changed = new != DATA.train_labels
   for client, (train, held_out) in enumerate(zip(clients, tests.indices)):
-    is_shifted = 'label_noise' in flags or client % 2 == 1
+    is_shifted = 'noise' in labels or client % 2 == 1
     assert changed[train].any() == changed[held_out].any() == is_shifted
 
 
@@ -106,7 +106,12 @@ def test_a_run_on_fewer_training_examples():
 
 # Partitions of your own, from functions and from files.
 
-_HEADER = 'import numpy as np\n\ndef make(dataset, num_clients, seed):\n'
+_HEADER = '''
+import numpy as np
+from moon_jax import FromRun
+
+def make(dataset: FromRun, num_clients: FromRun[int], seed: FromRun[int]):
+'''
 # The last client shares examples with the first.
 _GOOD = _HEADER + '''
   order = np.random.default_rng(seed).permutation(len(dataset.train_labels))
@@ -142,21 +147,23 @@ def test_a_function_partitions(written):
     assert part.dtype == np.int64
     np.testing.assert_array_equal(part, expected)
   generator = written(f'{_HEADER}  return ([i] for i in range(num_clients))\n')
-  assert [i.tolist() for i in split.custom(generator, DATA, 2, 0)] == [[0], [1]]
+  found = split.make(dataclasses.replace(
+      OWN, partition=generator, num_clients=2), DATA).clients
+  assert [i.tolist() for i in found] == [[0], [1]]
 
 
 @pytest.mark.parametrize('body, words', [
-    ('return {"ann": [1]}', ['--num_clients=4 clients, got 1', 'line 3']),
+    ('return {"ann": [1]}', ['--num_clients=4 clients, got 1', 'line 5']),
     ('return dict(a=[1], b=[], c=[2], d=[3])', ["client 1 ('b')", 'none']),
-    ('return [[0], [1], [2], [.5]]', ['client 3', 'float64', 'line 3']),
-    ('return [[0], [1], [2], [[3]]]', ['client 3', '[1, 1]', 'line 3']),
+    ('return [[0], [1], [2], [.5]]', ['client 3', 'float64', 'line 5']),
+    ('return [[0], [1], [2], [[3]]]', ['client 3', '[1, 1]', 'line 5']),
     ('return [[0], [1], [2], [[3], [4, 5]]]', ['client 3', 'a list']),
-    ('yield [0]\n  yield [1 // 0]', ['ZeroDivisionError', 'line 5']),
+    ('yield [0]\n  yield [1 // 0]', ['ZeroDivisionError', 'line 7']),
 ])
 def test_invalid_partitions_are_refused(body, words, written):
   name = written(f'{_HEADER}  {body}\n')
   with pytest.raises(UserError) as error:
-    split.custom(name, DATA, 4, 0)
+    split.make(dataclasses.replace(OWN, partition=name), DATA)
   for word in (f'--partition={name}', *words):
     assert word in str(error.value)
 
@@ -169,7 +176,7 @@ def test_a_file_of_a_run_gives_its_partition(tmp_path, written):
   summary = run.run(config)
   path = tmp_path / 'first' / 'partition.npz'
   other = dataclasses.replace(
-      OWN, partition_file=str(path), workdir=str(tmp_path / 'second'))
+      OWN, partition=f'file(path={path})', workdir=str(tmp_path / 'second'))
   assert run.run(other)['test_accuracy'] == summary['test_accuracy']
   with np.load(path) as file:
     arrays = dict(file)
@@ -179,14 +186,14 @@ def test_a_file_of_a_run_gives_its_partition(tmp_path, written):
   # A moved and rewritten file with the same arrays continues the run.
   moved = tmp_path / 'moved.npz'
   np.savez(moved, **{k: v.astype(np.int64) for k, v in arrays.items()})
-  run.run(dataclasses.replace(other, partition_file=str(moved)))
+  run.run(dataclasses.replace(other, partition=f'file(path={moved})'))
   arrays['indices'][:2] = arrays['indices'][1::-1]
   np.savez(moved, **arrays)
-  with pytest.raises(UserError, match='partition_file=.*had other content'):
-    run.run(dataclasses.replace(other, partition_file=str(moved)))
+  with pytest.raises(UserError, match='--partition.path had other content'):
+    run.run(dataclasses.replace(other, partition=f'file(path={moved})'))
   module = tmp_path / f'{name.partition(":")[0]}.py'
   module.write_text(_GOOD + '# changed\n')
-  with pytest.raises(UserError, match='partition=.*had other content'):
+  with pytest.raises(UserError, match='--partition had other content'):
     run.run(config)
 
 
@@ -199,8 +206,8 @@ def test_invalid_files_are_refused(tmp_path):
                       if v is not None})
     with pytest.raises(UserError) as error:
       clients_lib.checked(split.read_file(str(path), 2), 100,
-                          f'--partition_file={path}: client {{}}')
-    assert f'--partition_file={path}' in str(error.value)
+                          f'--partition=file(path={path}): client {{}}')
+    assert f'--partition=file(path={path})' in str(error.value)
     return str(error.value)
 
   assert 'sizes' in message(sizes=None)

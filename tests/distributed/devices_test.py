@@ -24,7 +24,9 @@ from models import networks
 from moon_jax.models.user import from_flax
 
 model = from_flax(networks.Linen()) if 'dropout' in sys.argv else None
-config = Config(algorithm=sys.argv[1], num_negatives=2, momentum=0.)
+name = {'moon': 'moon(num_negatives=2)'}.get(sys.argv[1], sys.argv[1])
+config = Config(algorithm=name, optimizer='sgd(momentum=0)',
+                num_clients=len(ALL))
 runs = []
 for num_devices in (1, 2, 4, 8):
   federated = Federation(

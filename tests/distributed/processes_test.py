@@ -25,15 +25,16 @@ from moon_jax.errors import UserError
 from moon_jax.training import run as run_lib
 from small_runs import assert_same
 
-_FLAGS = ('--dataset=breast_cancer --model=mlp --projection_dim=8 '
+_FLAGS = ('--dataset=breast_cancer --model=mlp --model.projection_dim=8 '
           '--num_clients=9 --participation=.5 --local_epochs=2 --batch_size=8 '
-          '--num_rounds=4 --checkpoint_every=1 --beta=5 --lanes=4')
-_MOON = f'{_FLAGS} --algorithm=moon --num_negatives=2 --save_local_models'
+          '--num_rounds=4 --checkpoint_every=1 --partition.beta=5 --lanes=4')
+_MOON = (f'{_FLAGS} --algorithm=moon --algorithm.num_negatives=2 '
+         '--save_local_models')
 _BEST = (f'{_MOON} --validation_fraction=.2 --keep_best --eval_on=train '
          '--metrics=f1')
 _SOLO = (f'{_FLAGS} --algorithm=solo --client_eval_every=2 '
          '--client_test_fraction=.2')
-_SCAFFOLD = f'{_FLAGS} --algorithm=scaffold --momentum=0'
+_SCAFFOLD = f'{_FLAGS} --algorithm=scaffold --optimizer.momentum=0'
 
 
 def start(flags, workdir, cache, devices=(4,)):
@@ -96,7 +97,7 @@ def test_several_processes_give_the_results_of_one_and_resume_its_runs(
 @pytest.mark.parametrize('algorithm', ['moon', 'scaffold', 'solo'])
 def test_four_processes(algorithm, tmp_path, compilation_cache):
   """They resume the run of one process."""
-  flags = f'{_FLAGS} --algorithm={algorithm} --momentum=0'
+  flags = f'{_FLAGS} --algorithm={algorithm} --optimizer.momentum=0'
   run(flags, tmp_path / 'one', compilation_cache)
   run(flags.replace('rounds=4', 'rounds=2'), tmp_path / 'four',
       compilation_cache)

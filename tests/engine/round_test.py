@@ -3,11 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import federation as fed
-from moon_jax.algorithms.server import momentum, with_optimizer
-from moon_jax.engine import round as round_lib
+from moon_jax.algorithms.server import with_server_optimizer
 
 COHORT = (0, 1, 4, 5, 6)
 
@@ -60,7 +60,7 @@ def test_a_step_is_traced_once():
 
 
 def test_lost_updates_change_the_client_and_not_the_server():
-  algorithm = with_optimizer(fed.scaffold(8), momentum(1., .5, 'hsu'))
+  algorithm = with_server_optimizer(fed.scaffold(8), optax.sgd(1., momentum=.5))
   lost, without, everyone = (
       fed.Federation(algorithm, 2, num_jobs=5, hparams={'momentum': 0.})
       for _ in range(3))
@@ -130,7 +130,8 @@ def test_idle_lanes_have_metrics_0():
 
 def test_round_without_received_updates_keeps_the_server_state():
   federated = fed.Federation(
-      with_optimizer(fed.moon(2), momentum(1., .5, 'hsu')), num_jobs=5)
+      with_server_optimizer(fed.moon(2), optax.sgd(1., momentum=.5)),
+      num_jobs=5)
   for cohort, lost in ((COHORT, COHORT), ((), ())):
     federated.round(COHORT)
     before = jax.tree.map(
@@ -198,7 +199,8 @@ def with_nan(algorithm, where, num_examples):
 @pytest.mark.parametrize('algorithm, where, num_lanes', [
     (fed.moon(2), 'client', 4), (fed.scaffold(8), 'message', 2),
     (fed.fednova(), 'transform_grads', 1),
-    (with_optimizer(fed.fedavg(), momentum(.7, .9, 'hsu')), 'loss', 2)])
+    (with_server_optimizer(fed.fedavg(), optax.sgd(.7, momentum=.9)),
+     'loss', 2)])
 def test_clients_with_nan_are_left_out(algorithm, where, num_lanes):
   bad = COHORT[2]
   others = tuple(client for client in COHORT if client != bad)
@@ -240,34 +242,3 @@ def test_server_state_that_is_not_finite_is_reported():
           jax.tree.map(lambda x: x / 0, message.mean), server))
   _, metrics = fed.Federation(overflow).round(fed.ALL)
   assert metrics.finite_J.all() and not metrics.finite_R.any()
-
-
-def test_recurring_draws_of_augmentation():
-  """They depend on the run and the step, others on all."""
-  plain = fed.fedavg()
-
-  def loss(model, trained, batch, view):
-    total, aux = plain.loss(model, trained, batch, view)
-    return total, aux._replace(metrics={
-        'draw': batch.inputs[0, 0, 0, 0],
-        'other': jax.random.uniform(batch.key)})
-
-  federated = fed.Federation(
-      plain._replace(loss=loss), num_lanes=2, seeds=(0, 1),
-      augment_fn=lambda key, x: jnp.full(x.shape, jax.random.uniform(key)))
-  federated.program = federated.program._replace(recurring_draws=True)
-  federated.round_fn = round_lib.Round(federated.program, federated.mesh)
-  draws, others = {}, []
-  for index in range(2):
-    table, metrics = federated.round(runs=(0, 1))
-    rows = np.argwhere(table.job_TL >= 0)
-    for t, lane in rows:
-      job = table.job_TL[t, lane]
-      draws[index, int(table.jobs.client[job]), int(table.jobs.run[job]),
-            int(table.step_TL[t, lane])] = float(
-                metrics.extra_TL['draw'][t, lane])
-      others.append(float(metrics.extra_TL['other'][t, lane]))
-  by_step = {(run, step): draw for (_, _, run, step), draw in draws.items()}
-  assert draws == {at: by_step[at[2:]] for at in draws}
-  assert len(set(by_step.values())) == len(by_step) == 2 * 10
-  assert len(set(others)) == len(others)  # other draws are always fresh

@@ -26,9 +26,9 @@ from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import summary
 
 CONFIG = Config(
-    dataset='breast_cancer', model='mlp', projection_dim=8, num_clients=12,
-    beta=5., participation=.7, local_epochs=2, batch_size=8, num_rounds=3,
-    lanes=2, client_eval_every=1)
+    dataset='breast_cancer', model='mlp(projection_dim=8)', num_clients=12,
+    partition='dirichlet(beta=5)', participation=.7, local_epochs=2,
+    batch_size=8, num_rounds=3, lanes=2, client_eval_every=1)
 
 
 def rounds(config):
@@ -46,7 +46,8 @@ def rounds(config):
 @pytest.mark.parametrize('setting', [
     dict(algorithm='moon'),  # freezes once per round
     pytest.param(
-        dict(algorithm='scaffold', momentum=0., partition='feature_noise'),
+        dict(algorithm='scaffold', optimizer='sgd(momentum=0)',
+             partition='feature_noise'),
         marks=pytest.mark.slow),
 ])
 def test_sharding_changes_no_bit(setting, two_devices):

@@ -74,7 +74,7 @@ def test_a_diverged_run_counts_as_chance_in_the_table_of_leakage():
   mean, gap = cells[-2:]
   others = [100 * run.summary['test_accuracy']
             for run in evidence._runs_of('privacy')
-            if run.config.dp_noise_multiplier == 1
+            if run.config.args('privacy').get('noise_multiplier') == 1
             and run.state.kind == 'finished']
   assert mean.startswith(f'{(sum(others) + 10) / 3:.1f} ± ')
   assert gap.endswith('(2 runs)')

@@ -515,10 +515,16 @@ def test_collected_results_contain_no_paths(tmp_path):
   out, target = tmp_path / 'out', tmp_path / 'collected'
   write_run(out, 'a', [.5])
   write_run(out, 'b', [.5])
+  (out / 'a' / 'config.json').write_text(json.dumps({  # of flat flags
+      **json.loads((out / 'a' / 'config.json').read_text()),
+      'beta': .1, 'algorithm': 'moon', 'mu': 1.}))
   run_lib.collect(out, target, [Run('a', (), 1), Run('b', (), 2)])
   assert sorted(p.name for p in target.iterdir()) == ['a']
-  assert json.loads((target / 'a' / 'config.json').read_text()) == {
-      'data_dir': 'DATA_DIR', 'num_rounds': 1}
+  found = json.loads((target / 'a' / 'config.json').read_text())
+  assert {name: found.pop(name) for name in ('algorithm', 'partition')} == {
+      'algorithm': 'moon(mu=1)', 'partition': 'dirichlet(beta=0.1)'}
+  assert not {'beta', 'mu', 'workdir'} & {*found}
+  assert (found['data_dir'], found['num_rounds']) == ('DATA_DIR', 1)
   assert {p.name for p in (target / 'a').iterdir()} == {
       'config.json', 'metrics.jsonl', 'summary.json'}
 

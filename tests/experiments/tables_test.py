@@ -7,6 +7,8 @@ import tomllib
 import pytest
 
 from moon_jax.report import groups, table_file
+from moon_jax.sweep import table as sweep_table
+from moon_jax.sweep import values
 
 TABLES = pathlib.Path(__file__).parents[2] / 'experiments' / 'tables'
 # Published numbers, counted in the publications' tables.
@@ -61,9 +63,9 @@ def test_each_published_number_belongs_to_one_arm(name):
         published.measure, published.measure)
     assert published.n == (None if published.std is None else 3)
     assert published.std is None or .03 <= published.std <= 6
-    found = {(published.measure, *(
-        (field, value) for field, value in config.to_dict().items()
-        if field not in free))
+    names = [name for name in values.TYPES if name not in free]
+    found = {(published.measure, *sweep_table.shown(
+        config, [*names, *free])[:len(names)])
              for block in table.blocks for config in block.sweep.configs
              if table_file.is_for(published, config, block)}
     assert len(found) == 1, (published, len(found))

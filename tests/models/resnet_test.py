@@ -139,9 +139,9 @@ def test_lanes_do_not_affect_rounds_of_moon(norm, digits):
   runs = []
   for lanes in (1, 2):
     config = Config(
-        dataset='digits', model='resnet18', norm=norm, algorithm='moon', mu=1.,
-        num_clients=4, num_rounds=3, local_epochs=1, batch_size=32, lanes=lanes,
-        learning_rate=1e-3)
+        dataset='digits', model=f'resnet18(norm={norm})',
+        algorithm='moon(mu=1)', num_clients=4, num_rounds=3, local_epochs=1,
+        batch_size=32, lanes=lanes, learning_rate=1e-3)
     simulation = Simulation(build.federation(
         config, dataset, clients, [[0, 1, 2, 3]] * 3))
     for _ in range(2):  # clients have a negative from round 2

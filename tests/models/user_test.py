@@ -88,13 +88,12 @@ def spec(data, **flags):
   return round_spec.make(federation, 1, 1)
 
 
-@pytest.mark.parametrize('model, args, shape', [
-    ('Net', 'width=5', (1024, 5)), ('Net', '', (1024, 8)),
-    ('Nnx', '', (1024, 10)), ('sequence', '', (1024, 10))])
-def test_a_user_defined_factory_is_called(module, digits, model, args, shape):
-  algorithm = 'moon' if model == 'Net' else 'fedavg'
-  found = spec(digits, model=f'{module}:{model}', model_args=args,
-               algorithm=algorithm)
+@pytest.mark.parametrize('model, shape', [
+    ('Net(width=5)', (1024, 5)), ('Net', (1024, 8)),
+    ('Nnx', (1024, 10)), ('sequence', (1024, 10))])
+def test_a_user_defined_factory_is_called(module, digits, model, shape):
+  algorithm = 'moon' if model.startswith('Net') else 'fedavg'
+  found = spec(digits, model=f'{module}:{model}', algorithm=algorithm)
   shapes = [x.shape for x in jax.tree.leaves(found.model['params'])]
   assert shape in shapes
 
@@ -103,8 +102,8 @@ def test_a_user_defined_factory_is_called(module, digits, model, args, shape):
     (dict(model='{}:Reshapes'), r'failed: TypeError.*reshape.*py, line 29\)'),
     (dict(model='{}:Asks'), r'\(x, temperature\).*line 32\). Rename temper'),
     (dict(model='{}:Pair'), r'must return logits.* got a tuple .*line 37\)'),
-    (dict(model='{}:Net', model_args='widht=5'),
-     r'unexpected keyword argument .widht.*signature.*num_classes: int, width'),
+    (dict(model='{}:Net(widht=5)'),
+     r':Net has the arguments width.*; got widht=5; did you mean width\?'),
     (dict(model='{}:Drops', algorithm='moon'),
      r'moon needs .* projection of the network.*line 47\)'),
 ])
@@ -272,7 +271,7 @@ def test_padding_of_a_network_without_mask_causes_a_warning():
 
 
 def test_a_saved_network_is_loaded(module, digits, tmp_path, monkeypatch):
-  config = Config(dataset='digits', model=f'{module}:Net', model_args='width=3')
+  config = Config(dataset='digits', model=f'{module}:Net(width=3)')
   network = build.model(config, digits)
   inputs = np.zeros((2, 32, 32, 1), np.uint8)
   variables = jax.tree.map(
@@ -287,7 +286,7 @@ def test_a_saved_network_is_loaded(module, digits, tmp_path, monkeypatch):
   assert loaded['params']['Dense_0']['kernel'].shape == (1024, 3)
   assert model(loaded, inputs).logits.shape == (2, 10)
   source.write_text(MODULE + '\n')
-  with pytest.warns(UserWarning, match='Net has changed since the run'):
+  with pytest.warns(UserWarning, match=r'Net\(width=3\) has changed since the'):
     mj.load(tmp_path)
   source.unlink()
   with pytest.raises(mj.UserError, match='no source file of module.*PYTHONPA'):

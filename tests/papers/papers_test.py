@@ -17,7 +17,7 @@ import features
 import losses_of_papers
 import mixing
 import moon_jax as mj
-from moon_jax.algorithms import registry
+from moon_jax.config import Part, parts
 import optimisation
 import parts_of_networks
 import plain
@@ -63,7 +63,8 @@ def test_a_method_equals_its_paper(name):
 
 def test_centralized_training_equals_sgd():
   """Rounds of the one client go on with its weights."""
-  algorithm, w = registry.METHODS['centralized'].factory(), plain.INITIAL
+  algorithm = parts.function_of('algorithm', Part('centralized'))()
+  w = plain.INITIAL
   for found in plain.simulated(algorithm, ((1,),) * 2).rounds:
     w = plain.sgd(w, plain.cross_entropy, 1)
     plain.assert_equal(plain.Trained([found]), plain.Trained([w]))

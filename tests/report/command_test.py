@@ -27,7 +27,7 @@ algorithm = "fedavg"
 
 [[runs]]
 algorithm = "moon"
-mu = 1
+"algorithm.mu" = 1
 """
 BASE = Config(dataset='digits', model='mlp', num_rounds=2, local_epochs=1,
               learning_rate=.02).to_dict()
@@ -65,9 +65,9 @@ def test_missing_runs_are_trained_once(here, capsys, monkeypatch):
 
 def test_runs_of_other_tables_are_reused(here, monkeypatch):
   monkeypatch.setattr(run_lib, 'run_all', None)
-  for algorithm in 'fedavg', 'moon':
+  for algorithm in 'fedavg', 'moon(mu=1)':
     made_runs.write(here / 'kept' / algorithm, [.1, .5], **BASE | {
-        'algorithm': algorithm, 'mu': 1})
+        'algorithm': algorithm})
   report('tables', runs=('kept',), out='pages')
   assert '| 50.0 |' in (here / 'pages/a-full.md').read_text()
 
@@ -141,7 +141,7 @@ def test_commands_name_no_directories_of_the_machine(path, shown):
 
 def test_tables_of_times_have_runs_that_trained_alone(here, monkeypatch):
   pathlib.Path('tables/a.toml').write_text(
-      'headline = "time"\n' + TEXT.replace('mu = 1', 'mu = [1, 5]'))
+      'headline = "time"\n' + TEXT.replace('mu" = 1', 'mu" = [1, 5]'))
   trained = []
 
   def train(sweep, workdir, max_runs=0):
@@ -151,7 +151,8 @@ def test_tables_of_times_have_runs_that_trained_alone(here, monkeypatch):
 
   monkeypatch.setattr(run_lib, 'run_all', train)
   pathlib.Path('runs').mkdir()
-  made_runs.write(here / 'runs' / 'moon', [.1, .2], **BASE | {'mu': 1})
+  made_runs.write(here / 'runs' / 'moon', [.1, .2], **BASE | {
+      'algorithm': 'moon(mu=1)'})
   report('tables/a.toml')
   report('tables/a.toml')
   assert trained == [(3, 'runs/alone', 1)]

@@ -17,7 +17,7 @@ notes = ["A fact."]
 dataset = "digits"
 model = "mlp"
 num_rounds = 8
-beta = [0.1, 0.5]
+"partition.beta" = [0.1, 0.5]
 seed = [0, 1, 2]
 
 [[runs]]
@@ -25,41 +25,41 @@ algorithm = "fedavg"
 
 [[runs]]
 algorithm = "moon"
-mu = [1, 5]
+"algorithm.mu" = [1, 5]
 
 [[runs]]
 algorithm = "solo"
-beta = 0.5
+"partition.beta" = 0.5
 budget.smoke = {local_epochs = 6}
-baseline = {algorithm = "moon", mu = 1}
+baseline = {algorithm = "moon(mu=1)"}
 
 [[published]]
 algorithm = "moon"
-beta = 0.5
-mu = 5
+"partition.beta" = 0.5
+"algorithm.mu" = 5
 accuracy = 69.1
 std = 0.4
 
 [[published]]
 algorithm = "fedavg"
-beta = 0.5
+partition = "dirichlet(beta=0.5)"
 accuracy = 66.3
 std = 0.5
 
 [[published]]
 algorithm = "moon"
-beta = 0.5
-mu = 5
+"partition.beta" = 0.5
+"algorithm.mu" = 5
 rounds = 3
 
 [budget.smoke]
-beta = 0.5
+"partition.beta" = 0.5
 """
 BUDGETS = """
 [smoke]
 num_rounds = 4
 local_epochs = 1
-beta = 1
+"partition.beta" = 1
 
 [small]
 num_rounds = 10
@@ -73,10 +73,11 @@ def values(config):
 
   MOON is as good as FedAvg from round 6 on.
   """
-  noise = {'fedavg': (0, .02, .01), 'moon': (.01, 0, .03)}[config.algorithm]
-  last = (ACCURACY[config.algorithm, config.beta] + noise[config.seed]
-          + config.mu / 1000 * (config.algorithm == 'moon'))
-  early = [.1, None, .1] if config.algorithm == 'moon' else [.1] * 7
+  name, beta = config.algorithm.name, config.args('partition')['beta']
+  noise = {'fedavg': (0, .02, .01), 'moon': (.01, 0, .03)}[name]
+  last = (ACCURACY[name, beta] + noise[config.seed]
+          + config.args('algorithm').get('mu', 0) / 1000)
+  early = [.1, None, .1] if name == 'moon' else [.1] * 7
   return early + [last] * (8 - len(early))
 
 
@@ -100,7 +101,7 @@ def find(table, tmp_path_factory):
   return lambda values, table=table: groups.find([made_runs.write_all(
       tmp_path_factory.mktemp('runs'), [
           config for config in table.sweep.configs
-          if config.algorithm != 'solo'], values)])
+          if config.algorithm.name != 'solo'], values)])
 
 
 @pytest.fixture(scope='session')

@@ -11,8 +11,8 @@ from moon_jax.report import data_page
 from moon_jax.results.page import Figure, Page
 import page_checks
 
-CONFIGS = [Config(dataset='digits', beta=beta, seed=seed, algorithm=algorithm,
-                  num_clients=5)
+CONFIGS = [Config(dataset='digits', partition=f'dirichlet(beta={beta})',
+                  seed=seed, algorithm=algorithm, num_clients=5)
            for beta in (.3, 5) for seed in range(3)
            for algorithm in ('fedavg', 'moon')]
 
@@ -42,7 +42,8 @@ def test_sizes_and_classes_are_those_of_a_loop(parts):
     counts = []
     for seed in range(3):
       config = Config(
-          dataset='digits', beta=beta, seed=seed, num_clients=5)
+          dataset='digits', partition=f'dirichlet(beta={beta})', seed=seed,
+          num_clients=5)
       for client in split.make(config, dataset).clients:
         labels = dataset.train_labels[client].tolist()
         counts.append([labels.count(k) for k in range(10)])
@@ -70,11 +71,13 @@ def test_data_sets_and_heat_maps(parts):
 
 def test_published_sizes_are_beside_the_same_split_only():
   labels = [data_page.label(Config(dataset='cifar10', **change)) for change in (
-      {'algorithm': 'fedavg'}, {'beta': .1}, {'num_clients': 5},
-      {'partition': 'iid'}, {'validation_fraction': .1})]
+      {'algorithm': 'fedavg'}, {'partition': 'dirichlet(beta=0.1)'},
+      {'num_clients': 5}, {'partition': 'iid'}, {'validation_fraction': .1},
+      {'labels': 'noise(rate=0.1)'})]
   assert [('cifar10', label) in data_page.PUBLISHED for label in labels] == [
-      True] + 4 * [False]
-  assert labels[3] == 'iid, 10 clients'  # beta has no effect
+      True] + 5 * [False]
+  assert labels[3] == 'iid, 10 clients'
+  assert labels[5] == 'dirichlet, beta 0.5, labels noise(rate=0.1), 10 clients'
 
 
 def test_a_data_set_that_cannot_be_loaded_is_named(tmp_path):

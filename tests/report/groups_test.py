@@ -11,6 +11,7 @@ from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.report import groups
 from moon_jax.results import read
+from moon_jax.simulation import checks
 
 
 def test_rows_are_settings_and_runs_are_seeds(arms):
@@ -18,7 +19,8 @@ def test_rows_are_settings_and_runs_are_seeds(arms):
       ('FedAvg', '0.1', '–'), ('FedAvg', '0.5', '–'),
       ('MOON', '0.1', '1'), ('MOON', '0.5', '1'),
       ('MOON', '0.1', '5'), ('MOON', '0.5', '5'), ('SOLO', '0.5', '–')]
-  assert list(arms[0].settings) == ['algorithm', 'beta', 'mu']
+  assert list(arms[0].settings) == [
+      'algorithm', 'partition.beta', 'algorithm.mu']
   assert [len(arm.runs) for arm in arms] == [3] * 6 + [0]
   assert arms[5].values() == {
       (s, s): pytest.approx(100 * (.705 + d))
@@ -32,7 +34,7 @@ def test_rows_are_settings_and_runs_are_seeds(arms):
       'FedAvg, beta 0.1', 'FedAvg, beta 0.5', 'MOON, beta 0.1, mu 1',
       'MOON, beta 0.5, mu 1', 'MOON, beta 0.1, mu 5', 'MOON, beta 0.5, mu 5',
       'SOLO']
-  assert arms[5].label_without(['beta']) == 'MOON, mu 5'
+  assert arms[5].label_without(['partition.beta']) == 'MOON, mu 5'
   assert [[value.value for value in arm.published] for arm in arms] == [
       [], [66.3], [], [], [], [69.1, 3], []]
   # Baselines agree in the other settings.
@@ -46,7 +48,7 @@ def test_the_best_mu_of_each_row(is_finished, arms):
   arms[3] = dataclasses.replace(
       arms[3], published=arms[5].published,
       runs=arms[3].runs if is_finished else {})
-  marked = groups.chosen(arms, ['mu'])
+  marked = groups.chosen(arms, ['algorithm.mu'])
   assert [arm.label for arm in marked if arm.is_best] == [
       'MOON, beta 0.1, mu 5', 'MOON, beta 0.5, mu 5'][:1 + is_finished]
   assert [bool(arm.published) for arm in marked] == [
@@ -57,7 +59,7 @@ def test_a_budget_keeps_published_values_and_diverged_runs_are_left_out(
     read, find):
   table = read('smoke')
   arms = groups.of_table(table, find(lambda c: (
-      [.5], 'NaN' * (c.algorithm == 'fedavg' and c.seed == 1)), table))
+      [.5], 'NaN' * (c.algorithm.name == 'fedavg' and c.seed == 1)), table))
   # The budget replaces beta, by which they are selected.
   assert {arm.label: [value.value for value in arm.published]
           for arm in arms} == {'FedAvg': [66.3], 'MOON, mu 1': [],
@@ -84,7 +86,7 @@ def of(configs, found):
 
 
 def test_runs_are_found_by_what_decides_their_results(tmp_path):
-  """A mu without effect, the directory and the hardware do not count."""
+  """How a call is written, the directory and the hardware do not count."""
   write(tmp_path / 'a' / 'run', [.1, .2])
   write(tmp_path / 'a' / 'skips', [.3], on_nan='skip_client')
   write(tmp_path / 'a' / 'unfinished', [.5], is_finished=False, seed=1)
@@ -94,8 +96,9 @@ def test_runs_are_found_by_what_decides_their_results(tmp_path):
   del content['shuffle'], content['workdir']
   content |= {'inputs': {}, 'a_later_flag': 1}
   (path / 'config.json').write_text(json.dumps(content))
-  same = dataclasses.replace(FEDAVG, mu=5., lanes=2, checkpoint_every=1,
-                             data_dir='elsewhere')
+  same = checks.validate(dataclasses.replace(
+      FEDAVG, partition='dirichlet(beta=0.5)', lanes=2, checkpoint_every=1,
+      data_dir='elsewhere'))
   configs = [same, *(dataclasses.replace(FEDAVG, **change) for change in (
       {'seed': 1}, {'on_nan': 'skip_client'}))]
   found = groups.find([tmp_path / 'a', tmp_path / 'b'])
@@ -138,24 +141,26 @@ def test_a_missing_directory_is_an_error(tmp_path):
 
 
 def test_a_page_of_a_directory_shows_runs_by_what_they_read(tmp_path):
-  """A file that was edited since, or is gone, hides no run.
+  """A module that was edited since, or is gone, hides no run.
 
   Runs that record other rounds have a row; a repeated run counts once.
   """
-  own = {'algorithm': 'own.py:Own'}
-  made = [({'seed': 1}, {}, [.4]), ({}, {}, [.2]), ({'seed': 1}, {}, [.5]),
-          ({'eval_every': 2}, {}, [.7]),
-          (own, {'algorithm': 'f00'}, [.3]), (own, {'algorithm': 'ba5'}, [.6]),
-          *[(own | {'seed': 1, 'diverged': 'NaN'}, {'algorithm': 'ba5'}, [.1])
-            ] * 2]
-  for i, (fields, inputs, accuracies) in enumerate(made):
-    with_inputs(write(tmp_path / f'{i}', accuracies, **fields), **inputs)
+  made = [({'seed': 1}, '', [.4]), ({}, '', [.2]), ({'seed': 1}, '', [.5]),
+          ({'eval_every': 2}, '', [.7]), ({}, 'f00', [.3]), ({}, 'ba5', [.6]),
+          *[({'seed': 1, 'diverged': 'NaN'}, 'ba5', [.1])] * 2]
+  for i, (fields, content, accuracies) in enumerate(made):
+    path = write(tmp_path / f'{i}', accuracies, **fields) / 'config.json'
+    config = json.loads(path.read_text())
+    if content:
+      config['algorithm'] = 'gone_now:own(a=1)'
+    path.write_text(json.dumps(config | {
+        'inputs': {'algorithm': content} if content else {}}))
   _, arms = groups.of_directory(tmp_path)
   assert {arm.label: ([*arm.values().values()], len(arm.seeds),
                       len(arm.others)) for arm in arms} == {
       'FedAvg, eval_every 1': ([20., 40.], 2, 0),
       'FedAvg, eval_every 2': ([70.], 1, 0),
-      'own.py:Own, content of algorithm ba5': ([60.], 2, 1),
-      'own.py:Own, content of algorithm f00': ([30.], 1, 0)}
+      'gone_now:own, content of algorithm ba5': ([60.], 2, 1),
+      'gone_now:own, content of algorithm f00': ([30.], 1, 0)}
   assert [groups.baseline_of(arm, arms) for arm in arms] == [
       None, None, arms[0], arms[0]]

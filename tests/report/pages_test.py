@@ -80,12 +80,12 @@ def test_rounds_to_the_baseline(arms):
 @pytest.mark.parametrize('values, rounds', [
     # MOON's seed 0 diverged: its seed 1 has the target of FedAvg's seed 1.
     (lambda config: (
-        ([.9] * 3, 'NaN') if (config.algorithm, config.seed) == ('moon', 0) else
-        [{'fedavg': (.2, .5, .2), 'moon': (.9, .6, .3)}[
-            config.algorithm][config.seed]] * 8), '5'),
+        ([.9] * 3, 'NaN') if (config.algorithm.name, config.seed) == (
+            'moon', 0) else [{'fedavg': (.2, .5, .2), 'moon': (.9, .6, .3)}[
+                config.algorithm.name][config.seed]] * 8), '5'),
     # Rounds without evaluation count: the fifth one of MOON is after round 8.
     (lambda config: [.5, .5, None, .5, None, .5, None, .6]
-     if config.algorithm == 'moon' else [.1] * 7 + [.5], '8')])
+     if config.algorithm.name == 'moon' else [.1] * 7 + [.5], '8')])
 def test_rounds_to_the_baseline_of_other_curves(
     values, rounds, table, find):
   found = rows(pages.rounds_to_baseline(groups.of_table(table, find(values))))
@@ -102,7 +102,8 @@ def test_times_and_commands(arms):
   fedavg, moon = found['FedAvg, beta 0.1'], found['MOON, beta 0.5, mu 1']
   assert fedavg['finished seeds'] == '0, 1, 2'
   assert found['SOLO']['finished seeds'] == 'none'
-  assert '--mu' not in fedavg['command'] and '--mu=1' in moon['command']
+  assert "--partition='dirichlet(beta=0.1)'" in fedavg['command']
+  assert "--algorithm='moon(mu=1)'" in moon['command']
 
 
 def test_curves_have_a_text_with_their_last_values(table, arms):

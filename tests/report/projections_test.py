@@ -14,9 +14,10 @@ from moon_jax.results.page import Page
 from moon_jax.training import run
 import page_checks
 
-CONFIG = Config(dataset='digits', model='mlp', num_clients=4, num_rounds=1,
-                algorithm='fedavg', local_epochs=2, learning_rate=.05, beta=5.,
-                projection_dim=16, batch_size=16, checkpoint_every=0)
+CONFIG = Config(
+    dataset='digits', model='mlp(projection_dim=16)', num_clients=4,
+    num_rounds=1, algorithm='fedavg', local_epochs=2, learning_rate=.05,
+    partition='dirichlet(beta=5)', batch_size=16, checkpoint_every=0)
 
 
 @pytest.fixture(scope='module')

@@ -2,13 +2,15 @@
 
 import pytest
 
+from moon_jax.config import Part
 from moon_jax.errors import UserError
 from moon_jax.report import table_file
 from moon_jax.report.table_file import Published
+from moon_jax.sweep import values
 
 
 def settings(table, *names):
-  return [{tuple(getattr(config, name) for name in names)
+  return [{tuple(values.get(config, name) for name in names)
            for config in block.sweep.configs} for block in table.blocks]
 
 
@@ -16,18 +18,19 @@ def test_the_full_budget_is_the_file(table):
   assert settings(table, 'num_rounds', 'local_epochs') == [{(8, 10)}] * 3
   assert [len(block.sweep.configs) for block in table.blocks] == [6, 12, 3]
   assert len(table.sweep.configs) == 21 and not table.changed
-  assert table.blocks[1].baseline == {'algorithm': 'fedavg'}
-  assert table.blocks[2].baseline == {'algorithm': 'moon', 'mu': 1.}
+  assert table.blocks[1].baseline == {'algorithm': Part('fedavg')}
+  assert table.blocks[2].baseline == {
+      'algorithm': Part('moon', (('mu', 1),))}
   assert table.published[0] == Published(
-      {'algorithm': 'moon', 'beta': .5, 'mu': 5.}, 'accuracy', 69.1, .4, None,
-      '')
+      {'algorithm': Part('moon'), 'partition.beta': .5, 'algorithm.mu': 5},
+      'accuracy', 69.1, .4, None, '')
 
 
 def test_budgets_replace_settings_the_nearest_first(read):
   table = read('smoke')
-  assert settings(table, 'num_rounds', 'local_epochs', 'beta') == [
+  assert settings(table, 'num_rounds', 'local_epochs', 'partition.beta') == [
       {(4, 1, .5)}, {(4, 1, .5)}, {(4, 6, .5)}]
-  assert table.blocks[0].replaced['beta'] == (.1, .5)
+  assert table.blocks[0].replaced['partition.beta'] == (.1, .5)
   assert settings(read('small'), 'num_rounds', 'local_epochs')[0] == {(10, 10)}
 
 
@@ -39,11 +42,11 @@ def test_the_command_line_replaces_all(read):
 
 def test_runs_and_budgets_that_a_file_lacks_are_errors(tmp_path):
   path = tmp_path / 'a.toml'
-  path.write_text('dataset = "digits"\nmodel = "mlp"\nmu = [1, 5]\n'
-                  '[[published]]\nmu = 7\naccuracy = 60\n'
+  path.write_text('dataset = "digits"\nmodel = "mlp"\n"algorithm.mu" = [1, 5]\n'
+                  '[[published]]\nalgorithm = "moon(mu=7)"\naccuracy = 60\n'
                   '[budget.small]\nnum_rounds = 2\n')
   with pytest.raises(UserError, match='block 1 of ..published.. must have '
-                     'settings of a run, got mu=7; correct'):
+                     r'settings of a run, got algorithm=moon\(mu=7\); correct'):
     table_file.read(str(path))
   table_file.read(str(path), 'small')
   with pytest.raises(UserError, match='has no settings of --budget=smoke; giv'):

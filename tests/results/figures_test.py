@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from moon_jax.config.flags import ALGORITHMS
+from moon_jax.config.kinds import METHODS
 from moon_jax.results import figures
 from moon_jax.results.figures import Line
 import page_checks
@@ -73,8 +73,8 @@ def test_methods_have_colours_and_their_lines_become_darker():
   methods = [*figures.COLORS, 'mine']
   assert [color.upper() for color in figures.shades(methods)] == [
       *figures.COLORS.values(), figures.OTHER_COLOR]
-  built_in = [figures.color_of(method) for method in ALGORITHMS]
-  assert len(set(built_in)) == len(ALGORITHMS)
+  built_in = [figures.color_of(method) for method in METHODS]
+  assert len(set(built_in)) == len(METHODS)
   assert min(page_checks.contrast(color, '#ffffff') for color in built_in) >= 3
   first, _, *shades = figures.shades(['moon', 'fedprox', 'moon', 'moon'])
   assert first.upper() == figures.COLORS['moon']
@@ -102,6 +102,7 @@ def test_labels_are_wrapped_and_do_not_overlap(drawn):
 @pytest.mark.parametrize('label', [
     'algorithm=fedprox (n=2)', 'algorithm=scaffold aggregation=trimmed_mean',
     'FedDyn, partition dirichlet, beta 0.5', 'mu=0.125 learning_rate=1e-05',
+    'algorithm.mu=0.125 partition=dirichlet(beta=0.5)',
     'content of model=0123456789abcdef', 'own_package.networks:LargeNetwork'])
 def test_labels_break_between_words_only(drawn, label):
   """A number stays with its name, and the text stays the same."""
@@ -144,7 +145,7 @@ def test_no_leader_crosses_the_lines(tmp_path):
 
 @pytest.mark.parametrize('methods', [
     *(['moon', method, method, method] for method in figures.COLORS),
-    [*ALGORITHMS[:12]], [*ALGORITHMS[-12:]], ['mine'] * 5, ['solo'] * 4])
+    [*METHODS[:12]], [*METHODS[-12:]], ['mine'] * 5, ['solo'] * 4])
 def test_lines_look_different(drawn, methods):
   """Two lines whose colours thin lines hardly tell apart have other dashes."""
   axes, = curves([line(f'{i}', method, [[0., i]])

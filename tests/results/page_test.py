@@ -12,7 +12,7 @@ import page_checks
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"/>'
 FIGURE = Figure('a', SVG, 'MOON [above]', 'Of [x](https://y.org)')
 ROWS = ({'method': '**MOON**', 'accuracy': '0.7 ± 0.1', 'empty': '',
-         'command': '`--mu=5|6`'},
+         'command': '`--algorithm.mu=5|6`'},
         {'method': 'Fed|Avg', 'accuracy': '–', 'empty': '', 'command': ''})
 PARTS = ['## Part 0', 'A **text** & `code`.',
          page_lib.table('Of `flags`', ROWS, [1]), '- one\n- two',
@@ -44,7 +44,7 @@ def test_pages_are_accessible():
       f'<th scope="col">method</th>\n<th scope="col"{right}>accuracy</th>',
       # The second row is bold, and first cells name their rows.
       f'<th scope="row"><strong>Fed|Avg</strong></th>\n<td{right}>',
-      '<code>--mu=5|6</code>', 'alt="MOON [above]"',
+      '<code>--algorithm.mu=5|6</code>', 'alt="MOON [above]"',
       base64.b64encode(SVG.encode()).decode(),
       'Of <a href="https://y.org">x</a>'):
     assert part in text, part
@@ -58,7 +58,7 @@ def test_markdown():
 
 | method | accuracy | command |
 | --- | ---: | --- |
-| **MOON** | 0.7 ± 0.1 | `--mu=5\\|6` |
+| **MOON** | 0.7 ± 0.1 | `--algorithm.mu=5\\|6` |
 | **Fed\\|Avg** | **–** |  |
 ''' in text
   assert '![MOON [above]](a%20dir/a.svg)\\\nOf [x](https' in text

@@ -13,7 +13,8 @@ from moon_jax.results import read
 
 def test_runs_and_rounds_are_data_frames(tmp_path):
   made_runs.write(tmp_path / 'a', [.2, .6, .4, .6], algorithm='fedavg')
-  b = made_runs.write(tmp_path / 'b', [.1], is_finished=False, seed=1, mu=3.)
+  b = made_runs.write(tmp_path / 'b', [.1], is_finished=False, seed=1,
+                      algorithm='moon(mu=3)')
   (b / 'metrics.jsonl').write_text(
       '{"round": 1, "train_loss": 2.0, "is_late": true, "clients": {}}\n')
   runs, rounds = mj.results(tmp_path)
@@ -23,7 +24,7 @@ def test_runs_and_rounds_are_data_frames(tmp_path):
   assert (first['last'], first['best'], first['best_round']) == (.6, .6, 2)
   assert first['mean_of_last_10'] == pytest.approx(.45)
   assert (first['rounds'], first['seconds_of_rounds']) == (4, 1.)
-  assert (second['mu'], second['rounds']) == (3., 1)
+  assert (second['algorithm'], second['rounds']) == ('moon(mu=3)', 1)
   assert math.isnan(second['last'])
   assert rounds.loc[str(tmp_path / 'a'), 'test_accuracy'].tolist() == [
       .2, .6, .4, .6]

@@ -76,10 +76,9 @@ def copy(two_checkpoints, tmp_path):
   return tmp_path / 'copy'
 
 
-def test_the_newest_and_every_mth_are_kept(tmp_path):
+def test_the_newest_are_kept(tmp_path):
   path = tmp_path / 'checkpoints'
-  assert save_rounds(path, range(1, 9), checkpoint_keep=3,
-               checkpoint_keep_every=3) == [3, 6, 7, 8]
+  assert save_rounds(path, range(1, 9), checkpoint_keep=3) == [6, 7, 8]
   assert save_rounds(tmp_path / 'one', range(1, 4), checkpoint_keep=1) == [3]
   again = checkpoints(path)
   assert again.newest == 8
@@ -300,7 +299,7 @@ def test_a_run_resumes_with_either_kind(before, after, tmp_path, monkeypatch):
 
 
 def test_rows_of_deleted_checkpoints_are_deleted(tmp_path):
-  save_clients(tmp_path, 'disk', checkpoint_keep=1, checkpoint_keep_every=2)
+  save_clients(tmp_path, 'disk', checkpoint_keep=2)
   names = lambda directory: sorted(
       path.name for path in (tmp_path / directory).iterdir())
   assert names('checkpoints') == ['2', '3']

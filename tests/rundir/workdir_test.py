@@ -2,7 +2,6 @@
 and one run at a time writes to a directory."""
 
 import contextlib
-import dataclasses
 import fcntl
 import json
 import os
@@ -79,8 +78,8 @@ def test_a_summary_is_that_of_the_configuration(name, tmp_path):
   begun(tmp_path).close()
   (tmp_path / name).mkdir(parents=True) if '/' in name else (
       tmp_path / name).write_text('{"rounds": 1}')
-  other = dataclasses.replace(Config(), workdir=str(tmp_path), mu=.125)
-  with pytest.raises(UserError, match='mu'):
+  other = Config(workdir=str(tmp_path), algorithm='moon(mu=.125)')
+  with pytest.raises(UserError, match='mu=0.125'):
     workdir.Workdir(other).check()
 
 

@@ -15,8 +15,8 @@ from moon_jax.algorithms import registry
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.moon import moon
-from moon_jax.algorithms.server import with_optimizer
-from moon_jax.config import Config, flags_with
+from moon_jax.algorithms.server import with_server_optimizer
+from moon_jax.config import Config, flags_with, Part
 from moon_jax.errors import UserError
 from moon_jax.models import mlp
 from moon_jax.simulation import agreement
@@ -47,11 +47,11 @@ def scaled(scale):
 
 
 @pytest.mark.parametrize('changes', [
-    {'seed': 1}, {'learning_rate': .3}, {'momentum': 0.},
-    {'gradient_clip': 1.}, {'local_epochs': 3}, {'weighting': 'uniform'},
+    {'seed': 1}, {'learning_rate': .3}, {'gradient_clip': 1.},
+    {'optimizer': 'sgd(momentum=0)'}, {'optimizer': 'sgd(weight_decay=0.1)'},
+    {'local_epochs': 3}, {'weighting': 'uniform'},
     {'dropout_rate': .5}, {'cohorts': [[0], [1]]}, {'shuffle': False},
     {'clients': FIRST.clients[::-1]}, {'clients': FIRST.clients[:2]},
-    {'algorithm': FIRST.algorithm._replace(hparams={'mu': 1.})},
     {'model': tiny_federation.make().model}, {'algorithm': fedavg()},
     {'data': FIRST.data._replace(train_labels=LABELS.copy())},
     {'data': FIRST.data._replace(
@@ -61,9 +61,26 @@ def test_numbers_clients_and_rounds_may_differ(changes):
   check(FIRST, changed(**changes))
 
 
+def test_numbers_of_methods_and_optimizers_may_differ():
+  check(changed(algorithm=moon(mu=1.), optimizer='adam'),
+        changed(algorithm=moon(mu=2., temperature=.1),
+                optimizer='adam(weight_decay=0)'))
+  rate = functools.partial(optax.adamw, weight_decay=.1)
+  check(changed(optimizer=rate), changed(optimizer=rate, learning_rate=.3))
+  for one, other in (adamw(.1), adamw(.2)), (optax.adam(.1), optax.adam(.2)):
+    check(changed(optimizer=one), changed(optimizer=one))
+    with pytest.raises(UserError, match='the same optimizer'):
+      check(changed(optimizer=one), changed(optimizer=other))
+
+
+def adamw(weight_decay):
+  return lambda rate: optax.adamw(rate, weight_decay=weight_decay)
+
+
 @pytest.mark.parametrize('name, value', [
-    ('optimizer', 'adam'), ('batch_size', 3), ('augment', False),
-    ('augmentation_draws', 'recurring'),
+    ('optimizer', 'adam'), ('optimizer', optax.sgd(.1)),
+    ('optimizer', optax.sgd), ('optimizer', 'lion'),
+    ('batch_size', 3), ('augment', False),
     ('lanes', 2), ('evaluate_clients', True), ('keep_local_models', True),
     ('model', mlp(3)), ('algorithm', fedprox()),
     ('algorithm', scaled(2.)),
@@ -107,7 +124,8 @@ def test_data_of_other_runs_may_be_at_the_same_address():
 
 @pytest.mark.parametrize('wrap', [
     lambda algorithm: algorithm, lambda algorithm: with_proximal(algorithm, .1),
-    lambda algorithm: with_optimizer(algorithm, optax.sgd(1., momentum=.9)),
+    lambda algorithm: with_server_optimizer(
+        algorithm, optax.sgd(1., momentum=.9)),
     lambda algorithm: algorithm._replace(
         loss=functools.partial(algorithm.loss)),
     lambda algorithm: algorithm._replace(loss=jax.jit(algorithm.loss))])
@@ -147,25 +165,25 @@ import jax
 import moon_jax
 import numpy as np
 
-def plain(config):
-  return moon_jax.fedavg()._replace(hparams={'mine': config.seed})
+def plain(x: int = 0):
+  return moon_jax.fedavg()._replace(hparams={'mine': x})
 
-def scaled(config):
-  scale = 1. + config.seed
+def scaled(x: int = 0):
+  scale = 1. + x
   return moon_jax.fedavg()._replace(transform_grads=lambda grads, view: scale)
 
-def reading(config):
+def of_rounds(num_rounds: moon_jax.FromRun[int], x: int = 0):
   return moon_jax.fedavg()._replace(
-      transform_grads=lambda grads, view: config.seed)
+      transform_grads=lambda grads, view: num_rounds)
 
 SCALE = 1.
 
 def transform(grads, view):
   return jax.tree.map(lambda grad: SCALE * grad, grads)
 
-def of_module(config):
+def of_module(x: int = 0):
   global SCALE
-  SCALE = 1. + config.seed
+  SCALE = 1. + x
   return moon_jax.fedavg()._replace(transform_grads=transform)
 
 SCALES = {}
@@ -176,24 +194,25 @@ def scaled_by_name(grad):
 def by_name(grads, view):
   return jax.tree.map(scaled_by_name, grads)
 
-def of_its_dict(config):
-  SCALES['all'] = np.full(2, 1. + config.seed),
+def of_its_dict(x: int = 0):
+  SCALES['all'] = np.full(2, 1. + x),
   return moon_jax.fedavg()._replace(transform_grads=by_name)
 """)
   monkeypatch.syspath_prepend(str(tmp_path))
 
-  def of(**fields):
-    config = Config(**fields)
+  def of(algorithm, **fields):
+    config = Config(algorithm=algorithm, **fields)
     return agreement.of_federation(
         changed(algorithm=registry.make(config), config=config))
 
   found = {}
-  for name in 'plain', 'scaled', 'reading', 'of_module', 'of_its_dict':
-    user = dict(algorithm=f'factories:{name}')
-    found[name] = [of(**user) == of(**user, **changes) for changes in (
-        dict(seed=1), dict(beta=.1), dict(eval_every=2))]
+  for name in 'plain', 'scaled', 'of_rounds', 'of_module', 'of_its_dict':
+    one = of(f'factories:{name}')
+    found[name] = [one == other for other in (
+        of(f'factories:{name}(x=1)'), of(f'factories:{name}', num_rounds=7),
+        of(f'factories:{name}', seed=1, partition='dirichlet(beta=0.1)'))]
   assert found == {'plain': [True, True, True], 'scaled': [False, True, True],
-                   'reading': [False, False, True],
+                   'of_rounds': [True, False, True],
                    'of_module': [False, True, True],
                    'of_its_dict': [False, True, True]}
 
@@ -246,7 +265,17 @@ def test_objects_of_unknown_contents_agree_with_themselves_only():
 
 
 FIXED = flags_with(varies='')
-VARYING = set(Config().to_dict()) - set(FIXED)
+COMPARED = flags_with(varies='algorithm') + flags_with(varies='optimizer')
+VARYING = set(Config().to_dict()) - {*FIXED, *COMPARED}
+
+# Another call of each kind of part.
+OTHER = {
+    'labels': 'noise(rate=0.1)', 'partition': 'iid', 'schedule': 'cosine',
+    'cohort': 'power_of_choice', 'clock': 'lognormal', 'model': 'mlp',
+    'algorithm': 'fedavg', 'aggregation': 'median', 'optimizer': 'adam',
+    'server': 'adam', 'attack': 'sign_flip', 'compress': 'sign',
+    'rounds': 'fedbuff(concurrency=4, buffer_size=2)',
+    'privacy': 'client(clip=1)'}
 
 
 def with_other(config, name):
@@ -254,37 +283,36 @@ def with_other(config, name):
   value = getattr(config, name)
   kind = type(getattr(Config(), name))
   other = {bool: lambda: not value, str: lambda: value + 'x',
-           int: lambda: value + 1, float: lambda: value + .25}[kind]()
+           int: lambda: value + 1, float: lambda: value + .25,
+           Part: lambda: OTHER[name]}[kind]()
   return dataclasses.replace(config, **{name: other})
 
 
 # Fields of which only a part varies; the tests below have their changes.
-PARTLY = {'partition', 'partition_file', 'label_noise', 'concept_shift',
-          'proximal_mu',
-          'server_learning_rate', 'server_momentum', 'client_eval_every',
-          'local_steps'}
+PARTLY = {'labels', 'partition', 'client_eval_every', 'local_steps'}
 
 
 def test_fields_that_do_not_vary_change_the_key():
-  config = Config(server_momentum=.5, client_eval_every=2)
+  config = Config(client_eval_every=2)
   for name in VARYING - PARTLY:
     assert program_key(config) == program_key(with_other(config, name)), name
-  for name in FIXED:
+  for name in FIXED + COMPARED:
     key = program_key(with_other(config, name))
     assert key != program_key(config), name
     assert hash(key) == hash(program_key(with_other(config, name)))
 
 
-SERVER = dict(server_momentum=.7)
+SERVER = dict(server='sgd(momentum=0.7)')
 NOISY = dict(partition='feature_noise')
-LABELS = dict(label_noise=.1)
-SHIFT = dict(concept_shift=2)
-PRIVATE = dict(algorithm='fedavg', weighting='uniform', dp_clip=1.)
-USERS = dict(algorithm='mine:make')
+LABELS = dict(labels='noise(rate=0.1)')
+SHIFT = dict(labels='shift(groups=2)')
+PRIVATE = dict(algorithm='fedavg', weighting='uniform',
+               privacy='client(clip=1)')
+OTHERS = dict(seed=1, algorithm='moon(mu=0.5)')
 
 
 @pytest.mark.parametrize('flags, changes, is_shared', [
-    ({}, dict(partition='iid', beta=.1), True),
+    ({}, dict(partition='iid'), True),
     ({}, dict(local_epochs=1), False),  # freeze_once
     ({}, dict(local_steps=1), False),
     (dict(local_steps=1), dict(local_steps=2), True),
@@ -293,43 +321,51 @@ USERS = dict(algorithm='mine:make')
     ({}, dict(client_eval_every=1), False),  # keep_models
     (dict(client_eval_every=1), dict(client_eval_every=5), True),
     ({}, SERVER, False),  # the state of a server optimizer
-    ({}, dict(server_learning_rate=.5), False),
-    ({}, dict(proximal_mu=.1), False),  # the proximal term
-    (dict(proximal_mu=.1), dict(proximal_mu=.2), True),
-    (SERVER, dict(server_momentum=.0, server_learning_rate=.5), True),
-    (dict(server_optimizer='adam'), dict(server_learning_rate=.1), True),
+    ({}, dict(server='sgd(learning_rate=0.5)'), False),
+    ({}, dict(algorithm='moon(proximal_mu=0.1)'), False),  # a proximal term
+    (dict(algorithm='moon(proximal_mu=0.1)'),
+     dict(algorithm='moon(proximal_mu=0.2)'), True),
+    (SERVER, dict(server='sgd(learning_rate=0.5)'), True),
+    (SERVER, dict(server='sgd(momentum=0.7, form=ema)'), False),
+    (dict(server='adam'), dict(server='adam(learning_rate=0.1)'), True),
+    # Numbers of the method and of the optimizer are arrays.
+    ({}, dict(algorithm='moon(mu=1, temperature=0.1)'), True),
+    ({}, dict(algorithm='moon(num_negatives=2)'), False),
+    ({}, dict(optimizer='sgd(momentum=0, weight_decay=0)'), True),
+    ({}, dict(optimizer='adam'), False),
+    (dict(optimizer='adamw'), dict(optimizer='adamw(weight_decay=0.01)'),
+     False),
     # The noise on the inputs belongs to the examples of a split.
     ({}, NOISY, False),
     (NOISY, dict(seed=1), False),
     (NOISY, dict(partition_seed=3), False),
     (NOISY | dict(partition_seed=3), dict(seed=1), True),
-    (NOISY, dict(noise_std=.2), False),
+    (NOISY, dict(partition='feature_noise(noise_std=0.2)'), False),
     (NOISY, dict(client_test_fraction=.2, client_eval_every=1), False),
-    (NOISY, dict(mu=.5, dropout_rate=.1), True),
+    (NOISY, dict(algorithm='moon(mu=0.5)',
+                 rounds='synchronous(dropout_rate=0.1)'), True),
     # So do changed labels.
     ({}, LABELS, False), ({}, SHIFT, False),
-    (LABELS, dict(label_noise=.2), False),
-    (LABELS, dict(label_noise_form='localized'), False),
-    (LABELS, dict(seed=1), False), (LABELS, dict(beta=.1), False),
-    (SHIFT, dict(concept_shift=3), False), (SHIFT, dict(seed=1), False),
-    (SHIFT | dict(partition_seed=0), dict(seed=1, mu=.5), True),
-    # Without noise its form plays no part.
-    ({}, dict(label_noise_form='localized'), True),
+    (LABELS, dict(labels='noise(rate=0.2)'), False),
+    (LABELS, dict(labels='noise(rate=0.1, form=localized)'), False),
+    (LABELS, dict(seed=1), False),
+    (LABELS, dict(partition='dirichlet(beta=0.1)'), False),
+    (SHIFT, dict(labels='shift(groups=3)'), False),
+    (SHIFT, dict(seed=1), False),
+    (SHIFT | dict(partition_seed=0), OTHERS, True),
     # Clients of these splits may share examples: freeze_once.
     ({}, dict(partition='mine:split'), False),
     (dict(partition='mine:split'), dict(seed=1), False),
-    ({}, dict(partition_file='a.npz'), False),
-    (dict(partition_file='a.npz'), dict(partition_file='b.npz'), False),
-    (dict(partition_file='a.npz'), dict(seed=1), True),
+    ({}, dict(partition='file(path=a.npz)'), False),
+    (dict(partition='file(path=a.npz)'), dict(partition='file(path=b.npz)'),
+     False),
+    (dict(partition='file(path=a.npz)'), dict(seed=1), True),
     # The cohort size of differential privacy.
     (PRIVATE, dict(seed=1), True), (PRIVATE, dict(participation=.5), False),
-    (PRIVATE, dict(cohorts_file='x'), False),
-    (PRIVATE, dict(dp_delta=1e-6, learning_rate=.1, beta=.1), True),
+    (PRIVATE, dict(privacy='client(clip=1, delta=1e-6)', learning_rate=.1,
+                   partition='dirichlet(beta=0.1)'), True),
     (dict(algorithm='fedavg'), dict(participation=.5), True),
-    (PRIVATE, dict(dp_clip=1), True),  # a number of another type
-    # `agreement` compares what the factory returns.
-    (USERS, dict(mu=.5), True), (USERS, dict(seed=1, participation=.5), True),
-    (USERS, dict(algorithm_args='alpha=1'), False),
+    (PRIVATE, dict(privacy='client(clip=1.0)'), True),  # another type
 ])
 def test_what_must_agree(flags, changes, is_shared):
   config = Config(**flags)

@@ -8,36 +8,54 @@ import tomllib
 import pytest
 
 from docs_pages import config_of
-from moon_jax import config as config_lib
 from moon_jax.algorithms import registry
-from moon_jax.config import ALGORITHMS, Config, DATASETS
+from moon_jax.config import Config, DATASETS, kinds, Part, parts
 from moon_jax.data.sources import SOURCES
 from moon_jax.errors import UserError
-from moon_jax.models import MODELS
-from moon_jax.optimizers import OPTIMIZERS
 from moon_jax.simulation import checks
 
 
 @pytest.mark.parametrize('field, value', [
     *((name, 0) for name in (
-        'num_clients', 'shards_per_client', 'num_negatives', 'projection_dim',
-        'num_rounds', 'local_epochs', 'batch_size', 'eval_every')),
-    *((name, 0.) for name in (
-        'participation', 'beta', 'temperature', 'learning_rate',
-        'server_learning_rate', 'dp_delta')),
-    *((name, 1.) for name in (
-        'momentum', 'dropout_rate', 'client_test_fraction', 'dp_delta')),
-    ('beta', float('inf')), ('participation', 1.5), ('mu', -2.),
-    ('num_rounds', 10**9), ('mu', 1e300), ('temperature', 1e-45),
-    ('dp_noise_multiplier', 1e20), ('dp_clip', 1e-25), ('dp_clip', -1.),
+        'num_clients', 'num_rounds', 'local_epochs', 'batch_size',
+        'eval_every')),
+    ('participation', 0.), ('learning_rate', 0.), ('client_test_fraction', 1.),
+    ('participation', 1.5), ('num_rounds', 10**9), ('learning_rate', 1e-45),
     ('seed', 2**32), ('partition_seed', 2**32), ('dataset', 'mine:'),
-    ('algorithm', 'fedsgd'), ('algorithm', 'a b:c'), ('optimizer', 'lion'),
-    ('workdir', '~no_such_user/x'), ('cohorts_file', '~no_such_user/x'),
+    ('algorithm', 'fedsgd'), ('algorithm', 'a b:c'), ('optimizer', 'nesterov'),
+    ('workdir', '~no_such_user/x'),
 ])
 def test_out_of_range(field, value):
   words = f'--{field}.*{re.escape(str(value))}'
   with pytest.raises(UserError, match=words) as error:
     checks.validate(Config(**{field: value}))
+  assert str(error.value).count('\n') <= 1
+
+
+@pytest.mark.parametrize('kind, call', [
+    ('partition', 'shards(shards_per_client=0)'),
+    ('partition', 'dirichlet(beta=0)'), ('partition', 'dirichlet(beta=1e999)'),
+    ('model', 'mlp(projection_dim=0)'), ('algorithm', 'moon(num_negatives=0)'),
+    ('algorithm', 'moon(temperature=0)'), ('algorithm', 'moon(mu=-2)'),
+    ('algorithm', 'moon(mu=1e300)'), ('algorithm', 'moon(temperature=1e-45)'),
+    ('server', 'sgd(learning_rate=0)'), ('optimizer', 'sgd(momentum=1)'),
+    ('optimizer', 'adamw(weight_decay=x)'), ('schedule', 'step(every=0)'),
+    ('labels', 'noise(rate=1)'), ('compress', 'top_k(fraction=2)'),
+    ('rounds', 'synchronous(dropout_rate=1)'),
+    ('privacy', 'client(delta=0, clip=1)'),
+    ('privacy', 'client(delta=1, clip=1)'),
+    ('privacy', 'client(noise_multiplier=1e20, clip=1)'),
+    ('privacy', 'client(clip=1e-25)'), ('privacy', 'client(clip=-1)'),
+    ('cohort', 'file(path="~no_such_user/x")'),
+])
+def test_arguments_out_of_range(kind, call):
+  """The first one is."""
+  name, value = re.search(r'\((\w+)="?([^",)]+)', call).groups()
+  shown = {'1e999': 'inf', '1e300': '1e+300', '1e20': '1e+20'}.get(value, value)
+  config = Config(**{'algorithm': 'fedavg', 'weighting': 'uniform', kind: call})
+  with pytest.raises(UserError, match=f'--{kind}.{name}.*{re.escape(shown)}'
+                     ) as error:
+    checks.validate(config)
   assert str(error.value).count('\n') <= 1
 
 
@@ -64,23 +82,30 @@ def test_settings_that_do_not_fit_together(flags):
 
 
 def test_what_is_left_open_is_filled_in():
-  assert checks.validate(Config()).mu == 5
+  assert checks.validate(Config()).args('algorithm')['mu'] == 5
   alone = checks.validate(Config(
       algorithm='centralized', participation=.2, num_clients=50))
   assert alone.num_clients == alone.cohort_size() == 1
   assert checks.validate(alone) == alone
   few = checks.validate(Config(
-      algorithm='centralized', train_examples=9, label_noise=.2))
-  assert few.num_clients == 1 and few.partition == 'iid'
+      algorithm='centralized', train_examples=9))
+  assert few.num_clients == 1 and few.partition.name == 'iid'
   assert Config(seed=3, partition_seed=0).split_seed() == 0
   assert Config(seed=3).split_seed() == 3
 
 
-@pytest.mark.parametrize('changes', [
-    dict(dtype='bfloat16', convolution='native'), dict(precision='tf32x3'),
-    dict(precision='tf32', convolution='native'), dict(precision='bfloat16')])
-def test_arithmetic_that_there_is(changes):
-  checks.validate(Config(model='resnet18', **changes))
+@pytest.mark.parametrize('arguments', [
+    'dtype=bfloat16, convolution=native', 'precision=tf32x3',
+    'precision=tf32, convolution=native', 'precision=bfloat16'])
+def test_arithmetic_that_there_is(arguments):
+  checks.validate(Config(model=f'resnet18({arguments})'))
+
+
+def test_equal_calls_are_equal_once_valid():
+  one, other = (checks.validate(Config(algorithm=text)) for text in (
+      'moon(temperature=0.5, mu=1)', 'moon(mu=1.0)'))
+  assert one == other and str(one.algorithm) == 'moon(mu=1)'
+  assert checks.validate(one) == one
 
 
 def test_cohorts_are_rounded_down():
@@ -101,15 +126,16 @@ def test_remedy_for_a_cohort_of_none_works(num_clients):
 
 
 def test_choices_are_what_there_is():
-  choices = {f.name: f.metadata['choices'] for f in dataclasses.fields(Config)}
-  assert set(choices['optimizer']) == set(OPTIMIZERS)
-  assert set(config_lib.MODELS) == set(MODELS)
   assert set(DATASETS) == set(SOURCES)
-  assert set(ALGORITHMS) == set(registry.METHODS)
+  assert {*kinds.KINDS['algorithm'].functions} == set(registry.METHODS)
+  for kind, known in kinds.KINDS.items():
+    for name in known.functions:
+      assert callable(parts.function_of(kind, Part(name)))
 
 
 def test_command_tells_what_is_not_default():
-  config = Config(mu=1., augment=False, seed=3, data_dir='x', workdir='y')
+  config = Config(algorithm='moon(mu=1)', augment=False, seed=3, data_dir='x',
+                  workdir='y')
   assert config.command() == (
-      'python -m moon_jax.train --data_dir=DATA_DIR --mu=1.0 --noaugment '
-      '--seed=3')
+      "python -m moon_jax.train --data_dir=DATA_DIR --algorithm='moon(mu=1)' "
+      '--noaugment --seed=3')

@@ -45,7 +45,7 @@ def with_initial_model():
 def test_disk_and_memory_give_the_same_bits(algorithm, tmp_path):
   federation = tiny_federation.make(
       algorithm=algorithm, cohorts=COHORTS, lanes=2, batch_size=2,
-      momentum=0., local_epochs=1)
+      optimizer='sgd(momentum=0)', local_epochs=1)
   memory = Simulation(federation)
   disk = Simulation(dataclasses.replace(federation, client_state='disk'),
                     str(tmp_path))
@@ -77,9 +77,8 @@ def test_state_that_is_drawn_takes_memory_for_all_clients(monkeypatch):
   spec = round_spec.alone(random)
   assert memory_lib.on_host(spec)[0].size == 3 * spec.client_bytes
   monkeypatch.setattr(host, 'machine_bytes', lambda: 1)
-  with pytest.raises(UserError) as error:
+  with pytest.raises(UserError, match='client state of 3 clients'):
     memory_lib.check(spec)
-  assert 'client_state' not in str(error.value)
 
 
 def test_several_processes_are_refused(monkeypatch):
@@ -113,7 +112,7 @@ def test_space_is_checked_for_the_clients_that_will_train(
 MOON = Config(
     dataset='digits', partition='iid', num_clients=100, participation=.04,
     algorithm='moon', num_rounds=4, local_epochs=1, batch_size=8,
-    projection_dim=8, model='mlp', client_state='disk', checkpoint_every=2,
+    model='mlp(projection_dim=8)', client_state='disk', checkpoint_every=2,
     learning_rate=.05)
 
 

@@ -52,16 +52,22 @@ def test_invalid_held_out_examples_raise(indices, part, message):
 def test_defaults_are_those_of_the_flags():
   federation, config = tiny_federation.make(), Config()
   names = [name for name in config.to_dict() if name in vars(federation)
-           and name not in ('algorithm', 'model', 'metrics')]
+           and name not in ('algorithm', 'model', 'metrics', 'optimizer')]
   assert len(names) >= 15
   for name in names:
     assert getattr(federation, name) == getattr(config, name), name
+  rounds = config.args('rounds')
+  for name in 'dropout_rate', 'dropout_stage':
+    assert getattr(federation, name) == rounds[name]
+  assert federation.optimizer.name == config.optimizer.name
+  assert federation.optimizer.hparams == config.args('optimizer')
 
 
 def test_hyperparameters_are_those_of_settings_and_algorithm():
-  settings = dict(learning_rate=.3, momentum=0., weight_decay=.2)
-  named = {**settings, 'gradient_clip': 0., 'mu': 0., 'temperature': .5,
-           'num_rounds': np.inf}
+  settings = dict(
+      learning_rate=.3, optimizer='sgd(momentum=0, weight_decay=0.2)')
+  named = {'learning_rate': .3, 'momentum': 0., 'weight_decay': .2,
+           'gradient_clip': 0., 'num_rounds': np.inf}
   with_alpha = fedavg()._replace(hparams={'alpha': .4})
   for algorithm, expected in (
       (fedavg(), named), (fedprox(.7), named | {'mu': .7}),
@@ -99,7 +105,8 @@ def test_pixels_in_floating_point_are_features():
         clients=[range(6)], model=mj.simple_cnn(2), algorithm=mj.fedavg())
     return round_spec.alone(federation).example
 
-  with pytest.warns(UserWarning, match='mine: .* reach 255; give mean and std'):
+  with pytest.warns(UserWarning, match=(
+      'mine: train_inputs are not normalized: .*Give mean=.*, std=')):
     found = example()
   np.testing.assert_array_equal(found, pixels[:1])
   with warnings.catch_warnings():
@@ -165,9 +172,9 @@ def test_a_rule_of_a_clock_does_not_depend_on_the_planned_rounds(digits):
   """Cohorts that a deadline cuts are larger in some rounds than in others."""
   config = Config(
       dataset='digits', model='mlp', algorithm='fedavg', num_clients=20,
-      partition='iid', participation=.5, clock='lognormal', deadline=2.5,
-      local_epochs=1,
-      aggregation='trimmed_mean', attackers=.15)
+      partition='iid', participation=.5, clock='lognormal', local_epochs=1,
+      rounds='synchronous(deadline=2.5)',
+      aggregation='trimmed_mean(byzantine=2)')
   made = [build.federation(dataclasses.replace(config, num_rounds=n), digits)
           for n in (2, 3)]
   sizes = [max(map(len, each.cohorts)) for each in made]
@@ -177,7 +184,7 @@ def test_a_rule_of_a_clock_does_not_depend_on_the_planned_rounds(digits):
 
 
 @pytest.mark.parametrize('changes', [
-    {'label_noise': .1}, {'concept_shift': 2}, {'train_examples': 100},
+    {'labels': 'noise'}, {'labels': 'shift'}, {'train_examples': 100},
     {'validation_fraction': .1}, {'attack': 'label_flip'},
     {'attack': 'backdoor'},
     {'client_test_fraction': .1, 'client_eval_every': 1}])
@@ -201,7 +208,7 @@ def test_all_sets_of_test_examples_are_cut(digits):
 def test_clipped_updates_are_divided_by_the_largest_listed_cohort(digits):
   config = Config(
       dataset='digits', model='mlp', algorithm='fedavg', num_clients=8,
-      weighting='uniform', dp_clip=1.)
+      weighting='uniform', privacy='client(clip=1)')
   algorithm = build.federation(
       config, digits, cohorts=[[0], [1, 2]]).algorithm
   variables = {'params': {'w': jnp.zeros(3)}}
@@ -209,11 +216,11 @@ def test_clipped_updates_are_divided_by_the_largest_listed_cohort(digits):
   following, _ = algorithm.aggregate(
       variables, algorithm.init_server(variables), message)
   np.testing.assert_allclose(following['params']['w'], 1 / 2)
+  noisy = dataclasses.replace(
+      config, privacy='client(clip=1, noise_multiplier=1)')
   with pytest.raises(UserError, match='epsilon is computed for the cohorts'):
-    build.federation(dataclasses.replace(config, dp_noise_multiplier=1.),
-                     digits, cohorts=[[0], [1, 2]])
-  build.federation(dataclasses.replace(config, dp_noise_multiplier=1.), digits,
-                   cohorts=[np.arange(8)] * 3)
+    build.federation(noisy, digits, cohorts=[[0], [1, 2]])
+  build.federation(noisy, digits, cohorts=[np.arange(8)] * 3)
 
 
 def test_messages_have_the_values_that_replace_those_of_a_configuration():

@@ -10,7 +10,7 @@ from moon_jax import losses, models
 from moon_jax.algorithms.asynchronous import with_staleness
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
-from moon_jax.algorithms.moon import l2, moon
+from moon_jax.algorithms.moon import moon, moon_l2
 from moon_jax.data import clock
 from moon_jax.errors import DivergedError
 from moon_jax.simulation import records
@@ -75,8 +75,8 @@ def test_the_first_loss_that_is_no_number_is_named():
 @pytest.mark.parametrize('algorithm, last_batch', [
     (with_proximal(moon(mu=.3), mu=.2), 'keep'),
     *(pytest.param(algorithm, 'drop', marks=pytest.mark.long)
-      for algorithm in (moon(mu=.3), l2(mu=.3), fedprox(mu=.3)))])
-def test_losses_of_steps_and_epochs(algorithm, last_batch):
+      for algorithm in (moon(mu=.3), moon_l2(mu=.3), fedprox(mu=.3)))])
+def test_losses_of_steps(algorithm, last_batch):
   """In the second round: means over the steps of all clients.
 
   The cross-entropy is the loss without the penalties, as a loss that records it
@@ -92,24 +92,19 @@ def test_losses_of_steps_and_epochs(algorithm, last_batch):
 
   simulation = Simulation(tiny_federation.make(
       algorithm=algorithm._replace(loss=loss), model=models.make('mlp', 2, 8),
-      batch_size=4, local_epochs=3, last_batch=last_batch, epoch_losses=True,
-      lanes=2))
+      batch_size=4, local_epochs=3, last_batch=last_batch, lanes=2))
   simulation.run_round()
   line = simulation.run_round().metrics
   assert line['cross_entropy'] == pytest.approx(line['expected'], rel=1e-5)
   assert line['train_loss'] > line['cross_entropy'] + 1e-6
   last = simulation._last_round()
   table, loss_TL = last.table, last.metrics.loss_TL
-  by_epoch = [[], [], []]
+  of_steps = []
   for client, size in enumerate(tiny_federation.SIZES):
     steps = -(-size // 4) if last_batch == 'keep' else max(1, size // 4)
     slot = np.flatnonzero(
         (table.jobs.client == client) & (table.jobs.num_steps > 0))[0]
-    losses_S = loss_TL[table.job_TL == slot]  # rows are steps, in order
+    losses_S = loss_TL[table.job_TL == slot]
     assert len(losses_S) == 3 * steps
-    for step, value in enumerate(losses_S):
-      by_epoch[step // steps].append(float(value))
-  np.testing.assert_allclose(
-      line['train_loss_by_epoch'], [np.mean(x) for x in by_epoch], rtol=1e-12)
-  for name in 'train_loss', 'cross_entropy':
-    assert np.mean(line[f'{name}_by_epoch']) == pytest.approx(line[name])
+    of_steps.extend(map(float, losses_S))
+  assert line['train_loss'] == pytest.approx(np.mean(of_steps), rel=1e-12)

@@ -80,22 +80,11 @@ def test_a_round_counts_the_batches_and_examples_that_it_trains_on(local):
   np.testing.assert_allclose(total - transfer, examples)
 
 
-@pytest.mark.parametrize('augment', [True, False])
-def test_draws_of_augmentation_recur_if_asked(augment, digits):
-  """Of inputs that are not augmented there is none to recur."""
-  data = digits._replace(augmentation='reflect_crop_flip')
-  for draws in 'fresh', 'recurring':
-    config = dataclasses.replace(CONFIG, augment=augment, **(
-        {'augmentation_draws': draws} if augment else {}))
-    spec = round_spec.make(build.federation(config, data), 1, 1)
-    assert spec.program.recurring_draws == (augment and draws == 'recurring')
-
-
 def test_shapes_are_of_all_listed_rounds(digits, tmp_path):
   """A run that is extended uses the same program."""
   path = tmp_path / 'cohorts.txt'
   path.write_text('0 1\n2 3\n0 1 2 3 4\n')
-  changes = dict(participation=1., cohorts_file=str(path))
+  changes = dict(participation=1., cohort=f'file(path={str(path)!r})')
   short = planner_of(digits, **changes)
   long = planner_of(digits, **changes, num_rounds=3)
   plans = [jax.tree.leaves(s.plan(0)) for s in (short, long)]
@@ -106,7 +95,7 @@ def test_shapes_are_of_all_listed_rounds(digits, tmp_path):
 
 def test_noise_is_as_of_images_in_0_to_1(digits):
   config = dataclasses.replace(
-      CONFIG, partition='feature_noise', num_clients=2, noise_std=.3)
+      CONFIG, partition='feature_noise(noise_std=0.3)', num_clients=2)
   federation = build.federation(config, digits)
   clients = federation.clients
   std = round_spec.make(federation, 1, 1).noise_std
@@ -119,7 +108,7 @@ def test_frozen_models_are_asked_once_where_that_is_the_same(
     digits, monkeypatch):
   def asked_once(dataset=digits, clients=None, **changes):
     config = dataclasses.replace(CONFIG, **{
-        'algorithm': 'moon', 'mu': 1., 'local_epochs': 2, **changes})
+        'algorithm': 'moon(mu=1)', 'local_epochs': 2, **changes})
     return round_spec.alone(
         build.federation(config, dataset, clients)).program.freeze_once
 

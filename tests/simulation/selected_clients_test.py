@@ -203,8 +203,8 @@ def test_what_does_not_fit_together(changes, words):
 def test_a_stopped_run_selects_the_same_clients(
     tmp_path, monkeypatch, run_command):
   at = functools.partial(
-      small_runs.at, cohort='oort', clock='lognormal', num_rounds=5,
-      clock_args='availability=0.4', checkpoint_every=1)
+      small_runs.at, cohort='oort', clock='lognormal(availability=0.4)',
+      num_rounds=5, checkpoint_every=1)
   run.run(at(tmp_path / 'whole'))
   stopped = at(tmp_path / 'stopped')
   small_runs.at_call(

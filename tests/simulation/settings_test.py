@@ -8,6 +8,7 @@ must differ somewhere other than in `Federation.config`.
 import dataclasses
 import functools
 import hashlib
+import itertools
 import pathlib
 import types
 
@@ -15,7 +16,7 @@ import jax
 import numpy as np
 import pytest
 
-from moon_jax.config import Config
+from moon_jax.config import Config, kinds, Part, parts
 from moon_jax.data import sources
 from moon_jax.simulation import build
 
@@ -24,129 +25,134 @@ BASE = Config(dataset='breast_cancer', model='mlp', algorithm='fedavg',
 
 # The run reads these, beside its federation; their own tests are named.
 OF_THE_RUN = {
-    'data_dir': 'data', 'partition_file': 'data/split_test.py',
-    'cohorts_file': 'data/cohort_test.py', 'clock_file': 'data/clock_test.py',
-    'availability_file': 'data/clock_test.py',
-    'init_from': 'rundir/export_test.py', 'model_args': 'models/user_test.py',
+    'data_dir': 'data', 'partition.file': 'data/split_test.py',
+    'cohort.file': 'data/cohort_test.py', 'clock.file': 'data/clock_test.py',
+    'clock.availability_file': 'data/clock_test.py',
+    'init_from': 'rundir/export_test.py',
     'early_stopping': 'training/selection_test.py',
-    'check_determinism': 'training/run_test.py',
     'eval_every': 'training/summary_test.py', 'workdir': 'rundir',
     'keep_best': 'training/selection_test.py',
     'checkpoint_every': 'training/run_test.py',
     'checkpoint_keep': 'rundir/checkpoint_test.py',
-    'checkpoint_keep_every': 'rundir/checkpoint_test.py',
-    'quiet': 'view', 'loggers': 'training/run_loggers_test.py',
-    'dp_delta': 'algorithms/privacy_test.py'}
+    'loggers': 'training/run_loggers_test.py',
+    'privacy.delta': 'algorithms/privacy_test.py'}
 
-# For each other setting those with which it has an effect, and a value that is
-# not its default.
-_MOON = dict(algorithm='moon')
-_CLOCK = dict(clock='lognormal', participation=.5)
-_ASYNC = dict(clock='lognormal', asynchronous='fedbuff', concurrency=3,
-              buffer_size=2, num_rounds=60)
-_DP = dict(dp_clip=1., weighting='uniform')
-_CNN = dict(dataset='digits', model='simple_cnn')
-_RESNET = dict(dataset='digits', model='resnet18')
+# For each other plain setting those with which it has an effect, and a value
+# that is not its default.
 CASES = {
     'dataset': ({}, 'digits'),
     'train_examples': ({}, 200),
     'validation_fraction': ({}, .2),
-    'label_noise': ({}, .3),
-    'label_noise_form': ({'label_noise': .3}, 'localized'),
-    'concept_shift': ({}, 2),
     'num_clients': ({}, 5),
-    'partition': ({}, 'iid'),
-    'beta': ({}, 5.),
-    'shards_per_client': ({'partition': 'shards'}, 3),
-    'noise_std': ({'partition': 'feature_noise'}, .3),
     'partition_seed': ({}, 3),
     'client_test_fraction': ({'client_eval_every': 1}, .2),
     'participation': ({}, .5),
-    'cohort': ({'participation': .5}, 'power_of_choice'),
-    'cohort_args': (
-        {'participation': .5, 'cohort': 'power_of_choice'}, 'candidates=3'),
-    'dropout_rate': ({}, .2),
-    'dropout_stage': ({'dropout_rate': .2}, 'after_training'),
-    'model': ({'dataset': 'digits'}, 'simple_cnn'),
-    'norm': (_RESNET, 'group'),
-    'projection_head': (_MOON, False),
-    'projection_dim': (_MOON, 7),
-    'algorithm': ({}, 'moon'),
-    'algorithm_args': ({'algorithm': 'fedntd'}, 'tau=2'),
-    'mu': (_MOON, 3.),
-    'temperature': (_MOON, .2),
-    'num_negatives': (_MOON, 3),
-    'contrastive': (_MOON, 'l2'),
-    'first_negative': (_MOON, 'random'),
-    'negatives_pool': (_MOON | {'num_negatives': 3}, 'released'),
-    'proximal_mu': (_MOON, .1),
-    'scaffold_form': (
-        {'algorithm': 'scaffold', 'momentum': 0.}, 'niid_bench'),
-    'aggregation': ({}, 'median'),
-    'aggregation_args': (
-        {'aggregation': 'trimmed_mean', 'num_clients': 5}, 'byzantine=2'),
     'weighting': ({}, 'uniform'),
-    'server_optimizer': ({'server_learning_rate': .1}, 'adam'),
-    'server_learning_rate': ({}, .5),
-    'server_momentum': ({}, .5),
-    'server_momentum_form': ({'server_momentum': .5}, 'ema'),
-    'attack': ({'num_clients': 5}, 'sign_flip'),
-    'attack_args': ({'attack': 'sign_flip', 'attackers': .25}, 'scale=3'),
-    'attackers': ({'attack': 'sign_flip', 'attackers': .25}, .5),
-    'compress': ({}, 'qsgd'),
-    'compress_fraction': ({'compress': 'top_k'}, .2),
-    'compress_download': ({'compress': 'top_k'}, True),
-    'compress_args': ({'compress': 'top_k'}, 'has_feedback=False'),
-    'clock': ({}, 'lognormal'),
-    'clock_args': (_CLOCK, 'spread=.2'),
-    'over_selection': (_CLOCK, 1.5),
-    'deadline': (_CLOCK, 1.),
-    'tiers': (_CLOCK, 2),
-    'partial_work': (_CLOCK | {'deadline': 1.}, True),
-    'asynchronous': (_ASYNC, 'fedasync'),
-    'concurrency': (_ASYNC, 4),
-    'buffer_size': (_ASYNC, 1),
-    'staleness': (_ASYNC, 'constant'),
-    'staleness_args': (_ASYNC, 'exponent=2'),
-    'max_staleness': (_ASYNC, 0),
     'local_epochs': ({}, 3),
     'local_steps': ({}, 3),
     'batch_size': ({}, 8),
     'last_batch': ({}, 'keep'),
     'shuffle': ({}, False),
     'augment': ({}, False),
-    'augmentation_draws': ({}, 'recurring'),
-    'optimizer': ({}, 'adam'),
     'learning_rate': ({}, .3),
-    'learning_rate_schedule': ({}, 'cosine'),
-    'learning_rate_decay': (
-        {'learning_rate_schedule': 'step', 'decay_rounds': 2}, .3),
-    'decay_rounds': (
-        {'learning_rate_schedule': 'step', 'decay_rounds': 2}, 3),
-    'warmup_rounds': ({}, 2),
-    'momentum': ({}, .3),
-    'weight_decay': ({}, .3),
     'gradient_clip': ({}, .3),
-    'num_rounds': ({'learning_rate_schedule': 'cosine'}, 7),
+    'num_rounds': ({'schedule': 'cosine'}, 7),
     'seed': ({'partition_seed': 3}, 1),
     'on_nan': ({}, 'skip_client'),
     'eval_examples': ({}, 20),
     'eval_on': ({}, 'train'),
     'client_eval_every': ({}, 2),
     'metrics': ({}, 'f1'),
-    'epoch_losses': ({}, True),
     'save_local_models': ({}, True),
     'client_state': ({}, 'disk'),
-    'dp_clip': ({'weighting': 'uniform'}, 1.),
-    'dp_unit': ({'dp_clip': 1., 'weighting': 'uniform'}, 'example'),
-    'dp_noise_multiplier': (_DP, .7),
-    'dp_noise_by': (_DP | {'dp_noise_multiplier': .7}, 'clients'),
-    'dp_quantile': (_DP, .5),
     'lanes': ({}, 2),
-    'shard_data': ({}, True),
-    'convolution': (_RESNET, 'native'),
-    'dtype': (_CNN, 'bfloat16'),
-    'precision': (_CNN, 'tf32')}
+    'shard_data': ({}, True)}
+
+# For each part calls that all differ, and settings with which they do. The
+# first call of a function has its defaults; the others each change an argument.
+_DIGITS = {'dataset': 'digits'}
+_CLOCK = {'clock': 'lognormal', 'participation': .5}
+_LATE = {'clock': 'lognormal', 'num_rounds': 60}
+_UNIFORM = {'weighting': 'uniform'}
+PARTS = {
+    'labels': [({}, (
+        'clean', 'noise', 'noise(rate=0.3)', 'noise(form=localized)', 'shift',
+        'shift(noise_rate=0.2)', 'shift(noise_rate=0.2, noise_form=localized)'
+        )), (_DIGITS, ('shift', 'shift(groups=3)'))],
+    'partition': [({}, (
+        'iid', 'dirichlet', 'dirichlet(beta=5)', 'shards',
+        'shards(shards_per_client=3)', 'quantity', 'quantity(beta=5)',
+        'feature_noise', 'feature_noise(noise_std=0.3)'))],
+    'cohort': [({'participation': .5}, (
+        'uniform', 'power_of_choice', 'power_of_choice(candidates=3)', 'oort',
+        'oort(exploration=0.5)', 'oort(decay=0.5)',
+        'oort(least_exploration=0.5)', 'oort(cutoff=0.5)',
+        'oort(preferred=0.5)', 'oort(penalty=1)'))],
+    'model': [(_DIGITS | {'algorithm': 'moon'}, (
+        'mlp', 'mlp(projection_dim=None)', 'mlp(projection_dim=7)',
+        'simple_cnn', 'simple_cnn(dtype=bfloat16)',
+        'simple_cnn(precision=tf32)', 'resnet18', 'resnet18(norm=group)',
+        'resnet18(convolution=native)', 'resnet50'))],
+    'algorithm': [({}, (
+        'fedavg', 'fedprox', 'fedprox(mu=3)', 'moon', 'moon(mu=3)',
+        'moon(temperature=0.2)', 'moon(num_negatives=3)',
+        'moon(num_negatives=3, pool=released)', 'moon(first_negative=random)',
+        'moon(proximal_mu=0.1)', 'moon_l2', 'moon_l2(mu=3)', 'fednova',
+        'fednova(proximal_mu=0.1)', 'fedntd', 'fedntd(tau=2)')),
+        ({'optimizer': 'sgd(momentum=0)'}, (
+            'scaffold', 'scaffold(form=niid_bench)',
+            'scaffold(proximal_mu=0.1)'))],
+    'aggregation': [({'num_clients': 5}, (
+        'average', 'median', 'trimmed_mean', 'trimmed_mean(byzantine=2)',
+        'fednova')),
+        ({'optimizer': 'sgd(momentum=0)'}, (
+            'scaffold', 'scaffold(form=niid_bench)'))],
+    'server': [({}, (
+        'sgd', 'sgd(learning_rate=0.5)', 'sgd(momentum=0.5)',
+        'sgd(momentum=0.5, form=ema)', 'adam', 'adam(learning_rate=0.1)',
+        'yogi', 'adagrad'))],
+    'attack': [({'num_clients': 5}, (
+        'none', 'sign_flip', 'sign_flip(scale=3)', 'sign_flip(attackers=0.4)',
+        'scaling', 'label_flip', 'label_flip(attackers=0.4)'))],
+    'compress': [({}, (
+        'none', 'qsgd', 'top_k', 'top_k(fraction=0.2)', 'top_k(download=True)',
+        'top_k(has_feedback=False)'))],
+    'clock': [({'participation': .5}, (
+        'none', 'lognormal', 'lognormal(spread=0.2)',
+        'lognormal(availability=0.9)'))],
+    'rounds': [({}, (
+        'synchronous', 'synchronous(dropout_rate=0.2)',
+        'synchronous(dropout_rate=0.2, dropout_stage=after_training)')),
+        (_CLOCK, (
+            'synchronous', 'synchronous(over_selection=1.5)',
+            'synchronous(deadline=1)',
+            'synchronous(deadline=1, partial_work=True)',
+            'synchronous(tiers=2)')),
+        (_LATE, tuple(f'{call[:-1]}{rest})' for call, rest in (
+            ('fedbuff(concurrency=3, buffer_size=2)', ''),
+            ('fedasync(concurrency=3, buffer_size=2)', ''),
+            ('fedbuff(concurrency=4, buffer_size=2)', ''),
+            ('fedbuff(concurrency=3, buffer_size=1)', ''),
+            ('fedbuff(concurrency=3, buffer_size=2)', ', staleness=constant'),
+            ('fedbuff(concurrency=3, buffer_size=2)',
+             ', staleness=polynomial(exponent=2)'),
+            ('fedbuff(concurrency=3, buffer_size=2)', ', max_staleness=0'))))],
+    'optimizer': [({}, (
+        'sgd', 'sgd(momentum=0.3)', 'sgd(weight_decay=0.3)', 'adam',
+        'adam(weight_decay=0.3)', 'amsgrad', 'adamw',
+        'adamw(weight_decay=0.3)', 'adamw(b1=0.3)', 'lion'))],
+    'schedule': [({}, (
+        'constant', 'constant(warmup=2)', 'cosine', 'cosine(warmup=2)',
+        'step(every=2)', 'step(every=2, decay=0.3)', 'step(every=3)',
+        'step(every=2, warmup=2)'))],
+    'privacy': [(_UNIFORM, (
+        'none', 'client(clip=1)', 'client(clip=1, noise_multiplier=0.7)',
+        'client(clip=1, noise_multiplier=0.7, noise_by=clients)',
+        'client(clip=2, noise_multiplier=0.7)',
+        'client(clip=1, noise_multiplier=0.3)',
+        'client(clip=1, noise_multiplier=0.3, quantile=0.5)',
+        'example(clip=1)', 'example(clip=1, noise_multiplier=0.7)',
+        'example(clip=2)'))]}
 
 load = functools.cache(sources.load)
 
@@ -156,6 +162,14 @@ def named(code):
   return sorted({*code.co_names, *(
       name for part in code.co_consts if isinstance(part, types.CodeType)
       for name in named(part))})
+
+
+def contents_of(cell):
+  """Returns what a function closes over, or None before it is assigned."""
+  try:
+    return cell.cell_contents
+  except ValueError:
+    return None
 
 
 def described(x, outer=()):
@@ -170,7 +184,7 @@ def described(x, outer=()):
   if isinstance(x, functools.partial):
     return [inner(part) for part in (x.func, x.args, x.keywords)]
   if isinstance(x, types.FunctionType):
-    closed = [cell.cell_contents for cell in x.__closure__ or ()]
+    closed = [contents_of(cell) for cell in x.__closure__ or ()]
     return [x.__module__, x.__qualname__, inner(x.__defaults__),
             inner(x.__kwdefaults__), [
                 [(name, getattr(value, name)) for name in named(x.__code__)
@@ -182,6 +196,8 @@ def described(x, outer=()):
   if isinstance(x, np.ndarray | np.generic | jax.Array):
     x = np.asarray(x)
     return [str(x.dtype), x.shape, hashlib.sha256(x.tobytes()).hexdigest()]
+  if isinstance(x, Part):
+    return str(x)
   if hasattr(x, 'items'):
     return [(name, inner(value)) for name, value in x.items()]
   if isinstance(x, tuple | list):
@@ -213,11 +229,24 @@ def content(**changes):
 
 
 def test_each_setting_is_listed():
-  assert not CASES.keys() & OF_THE_RUN.keys()
+  """And of built-in parts without a module of its own, each argument."""
   tests = pathlib.Path(__file__).parents[1]
   assert all((tests / path).exists() for path in OF_THE_RUN.values())
-  assert {*CASES, *OF_THE_RUN} == {
+  named = {name for name in OF_THE_RUN if '.' not in name}
+  assert not named & {*CASES, *PARTS}
+  assert {*CASES, *PARTS, *named} == {
       field.name for field in dataclasses.fields(Config)}
+  # Arguments of all methods, rules, attacks and compressors are too many.
+  for kind in {*PARTS} - {'algorithm', 'aggregation', 'attack', 'compress',
+                          'optimizer', 'model', 'clock'}:
+    calls = [Config(**{kind: call})
+             for _, listed in PARTS[kind] for call in listed]
+    given = {(getattr(call, kind).name, name) for call in calls
+             for name, _ in getattr(call, kind).arguments}
+    assert {(name, argument) for name in kinds.KINDS[kind].functions
+            for argument in parts.schema(kind, name)
+            if not {f'{kind}.{name}', f'{kind}.{argument}'} & {*OF_THE_RUN}
+            and name not in ('fedasync', 'yogi', 'adagrad')} <= given, kind
 
 
 @pytest.mark.parametrize('name', CASES)
@@ -229,11 +258,22 @@ def test_each_setting_reaches_the_federation(name):
   assert [field for field in usual if changed[field] != usual[field]]
 
 
+@pytest.mark.parametrize('kind', PARTS)
+def test_each_argument_reaches_the_federation(kind):
+  for others, calls in PARTS[kind]:
+    found = [content(**others | {kind: call}) for call in calls]
+    for (one, first), (other, second) in itertools.combinations(
+        zip(calls, found), 2):
+      assert first != second, (one, other)
+
+
 @pytest.mark.parametrize('changes, fields', [
     ({'participation': .5}, ['cohorts']),
     # Speeds are equal, so that only draws of clients differ.
-    (_CLOCK | {'clock_args': 'spread=0,availability=.9'}, ['timeline']),
-    (_ASYNC | {'clock_args': 'spread=0'}, ['timeline'])])
+    (_CLOCK | {'clock': 'lognormal(spread=0, availability=0.9)'}, ['timeline']),
+    (_LATE | {'clock': 'lognormal(spread=0)',
+              'rounds': 'fedbuff(concurrency=3, buffer_size=2)'},
+     ['timeline'])])
 def test_the_seed_reaches_each_draw_of_a_run(changes, fields):
   """With one seed of the partition, whose draws stay."""
   one, other = (content(**changes, partition_seed=3, seed=seed)
@@ -247,10 +287,11 @@ def test_the_seed_reaches_each_draw_of_a_run(changes, fields):
 @pytest.mark.parametrize('changes, fields', [
     ({}, ['clients']), ({'validation_fraction': .2}, ['validation']),
     ({'client_test_fraction': .2, 'client_eval_every': 1}, ['client_tests']),
-    ({'label_noise': .2, 'partition': 'iid'}, ['data']),
-    ({'concept_shift': 2, 'dataset': 'digits'}, ['data']),
+    ({'labels': 'noise', 'partition': 'iid'}, ['data']),
+    ({'labels': 'shift', 'dataset': 'digits'}, ['data']),
     (_CLOCK | {'cohort': 'oort', 'partition': 'iid'}, ['client_seconds']),
-    ({'attack': 'sign_flip', 'num_clients': 12, 'beta': 5.}, ['algorithm'])])
+    ({'attack': 'sign_flip', 'num_clients': 12,
+      'partition': 'dirichlet(beta=5)'}, ['algorithm'])])
 def test_the_seed_of_the_partition_reaches_each_draw_of_a_split(
     changes, fields):
   one, other, run = (

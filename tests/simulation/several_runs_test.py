@@ -16,7 +16,7 @@ from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fednova import fednova
 from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.scaffold import scaffold
-from moon_jax.algorithms.server import with_optimizer
+from moon_jax.algorithms.server import with_server_optimizer
 from moon_jax.algorithms.solo import solo
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.dataset import Dataset
@@ -156,11 +156,13 @@ def test_all_that_may_differ_in_one_program():
   own = dict(evaluate_clients=True, keep_local_models=True, eval_on='train',
              metrics={'mine': accuracy})
   federations = [
-      make(**own, client_tests=held(0), momentum=0., weight_decay=0.),
+      make(**own, client_tests=held(0),
+           optimizer='sgd(momentum=0, weight_decay=0)'),
       make(**own, seed=1, clients=split(1),
            validation=np.arange(70, 81), client_tests=held(1),
            on_nan='skip_client'),
-      make(**own, seed=2, clients=split(2), momentum=.5, weight_decay=.1,
+      make(**own, seed=2, clients=split(2),
+           optimizer='sgd(momentum=0.5, weight_decay=0.1)',
            gradient_clip=.1, local_epochs=3, dropout_rate=.4,
            dropout_stage='after_training', validation=np.arange(75, 90),
            client_tests=held(2),
@@ -203,7 +205,7 @@ def of(algorithm, *hparams):
 
 
 ASYNCHRONOUS = mj.asynchronous.with_staleness(fedavg(), max_staleness=20)
-FEDAVGM = with_optimizer(
+FEDAVGM = with_server_optimizer(
     fedavg()._replace(hparams={'rate': 1., 'beta': .9}),
     lambda hparams: optax.sgd(hparams['rate'], momentum=hparams['beta']))
 METHODS = {
@@ -226,9 +228,10 @@ def test_each_algorithm(name):
   XLA divides by a temperature that all lanes share as a product with its
   inverse, which is exact for powers of 2.
   """
-  momentum = (0., 0.) if name == 'scaffold' else (.9, .5)
+  momentum = (0, 0) if name == 'scaffold' else (.9, .5)
   assert_as_alone([
-      make(algorithm=algorithm, seed=seed, momentum=momentum[seed],
+      make(algorithm=algorithm, seed=seed,
+           optimizer=f'sgd(momentum={momentum[seed]})',
            learning_rate=.02 + .02 * seed, cohorts=sample(8, 3, seed))
       for seed, algorithm in enumerate(METHODS[name])], [3, 2])
 

@@ -6,7 +6,7 @@ import re
 from forked import ROOT
 import pytest
 
-from moon_jax.cli.command_line import Given
+from moon_jax.cli import command_line
 from moon_jax.config import Config
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.sweep import command
@@ -53,28 +53,28 @@ def started(whole, tmp_path_factory):
   return run
 
 
-def build(path='', grids=(), of_files=None, **given):
-  """Builds the sweep of flags that are given on the command line."""
-  return command.build(Config(**(of_files or {}) | given),
-                       Given({*given}, of_files or {}), grids, path)
+def build(*words, path='', grids=()):
+  """Builds the sweep of the words of a command line."""
+  named = {word.removeprefix('--').partition('=')[0] for word in words}
+  return command.build(command_line.config_of(words), named, grids, path)
 
 
 def test_the_command_trains_a_grid_and_writes_its_table(started, tmp_path):
   status, out, err = started(
-      FLAGFILE, '--grid', 'algorithm=fedavg,moon', '--grid=mu=1,5',
+      FLAGFILE, '--grid', 'algorithm=moon,moon(mu=5)', '--grid=seed=0,1',
       '--num_rounds=2', f'--workdir={tmp_path}', '--max_runs=2', '--part=1/4')
   assert (status, err) == (0, '')
   lines = out.splitlines()
-  assert lines[0] == '1 combination(s) of settings equal other runs'
-  assert lines[1] == f'run 3 {tmp_path} 2 (1, 4)'
+  assert lines[0] == '2 combination(s) of settings equal other runs'
+  assert lines[1] == f'run 2 {tmp_path} 2 (1, 4)'
   name, = (tmp_path / 'sweeps').iterdir()
-  assert re.fullmatch(r'digits-algorithm-mu-[0-9a-f]{16}\.md', name.name)
+  assert re.fullmatch(r'digits-algorithm-seed-[0-9a-f]{16}\.md', name.name)
   assert lines[-1] == f'table: {name}'
   # The file is Markdown; the terminal has the same cells.
   file = [[cell.strip() for cell in line.strip('|').split('|')]
           for line in name.read_text().splitlines() if '---' not in line]
-  assert file[1:] == [line.split() for line in lines[3:-1]]
-  assert ['moon', '5', '1', '2', '50.0', '60.0'] in file
+  assert file[1:] == [re.split('  +', line.strip()) for line in lines[3:-1]]
+  assert ['moon', '2', '2', '50.0 ± 0.0', '60.0 ± 0.0'] in file
 
 
 @pytest.mark.parametrize('dataset, name', [
@@ -94,7 +94,8 @@ def test_tables_of_all_data_sets_are_in_one_directory(
 def test_a_dry_run_prints_the_plan_only(started, tmp_path):
   """The flags without --grid need not be those of a run."""
   status, out, _ = started(
-      '--dry_run', '--learning_rate_schedule=step', '--grid=decay_rounds=1,2',
+      '--dry_run', '--rounds=fedasync', '--clock=lognormal',
+      '--grid=rounds.concurrency=2,3',
       f'--workdir={tmp_path}')
   assert (status, out) == (0, f'plan of 2 runs in {tmp_path}\n')
   assert not list(tmp_path.iterdir())
@@ -125,69 +126,97 @@ def test_a_flag_file_of_the_sweep_file_names_no_directory(tmp_path):
       'flagfile = "a.flags"\n[[runs]]\nseed = [0, 1]\n')
   with pytest.raises(UserError, match='--workdir=/tmp/x is the directory of one'
                      ' run'):
-    command.build(Config(), Given(), [], str(tmp_path / 's.toml'))
+    command.build(Config(), frozenset(), [], str(tmp_path / 's.toml'))
 
 
-def test_flags_are_those_of_files_and_command_line():
-  """A mu of MOON in a flag file stays in its FedAvg runs, as in single ones."""
-  named = build(grids=['algorithm=fedavg,moon'], seed=3, workdir='x',
-                of_files={'mu': 1., 'dataset': 'digits', 'seed': 2})
-  assert [(c.algorithm, c.mu, c.seed, c.dataset, c.workdir)
-          for c in named.sweep.configs] == [
-              ('fedavg', 1., 3, 'digits', ''), ('moon', 1., 3, 'digits', '')]
+def test_flags_are_those_of_files_and_command_line(tmp_path):
+  """A call on the command line replaces the part of a flag file."""
+  (tmp_path / 'a.flags').write_text(
+      '--algorithm.mu=1\n--dataset=digits\n--seed=2')
+  words = f'--flagfile={tmp_path / "a.flags"}', '--seed=3', '--workdir=x'
+  fields = lambda named: [
+      (str(c.algorithm), c.seed, c.dataset, c.workdir)
+      for c in named.sweep.configs]
+  assert fields(build(*words, grids=['algorithm=fedavg,moon'])) == [
+      ('fedavg', 3, 'digits', ''), ('moon', 3, 'digits', '')]
+  assert fields(build(*words, grids=['algorithm.num_negatives=1,2'])) == [
+      ('moon(mu=1)', 3, 'digits', ''),
+      ('moon(num_negatives=2, mu=1)', 3, 'digits', '')]
 
 
-def test_a_given_mu_is_for_the_methods_that_read_it():
-  named = build(grids=['algorithm=fedavg,fedprox,moon'], mu=2.)
-  assert [c.mu for c in named.sweep.configs] == [0., 2., 2.]
+def test_an_argument_is_for_all_functions_of_a_grid():
+  named = build('--algorithm.mu=2', grids=['algorithm=fedprox,moon'])
+  assert [str(c.algorithm) for c in named.sweep.configs] == [
+      'fedprox(mu=2)', 'moon(mu=2)']
 
 
 @pytest.fixture
 def file(tmp_path):
   path = tmp_path / 'a.toml'
-  path.write_text(
-      'dataset = "digits"\nseed = [0, 1]\nlearning_rate = 0.1\n'
-      '[[runs]]\nmu = [1, 5]\n[[runs]]\nalgorithm = "fedavg"\nseed = 7\n')
+  path.write_text("""
+dataset = "digits"
+seed = [0, 1]
+learning_rate = 0.1
+[[runs]]
+"algorithm.mu" = [1, 2]
+[[runs]]
+algorithm = "fedprox"
+seed = 7
+""")
   return str(path)
 
 
 def test_flags_replace_those_of_the_file(file):
-  fields = lambda named: [(c.algorithm, c.mu, c.seed, c.learning_rate)
+  fields = lambda named: [(str(c.algorithm), c.seed, c.learning_rate)
                           for c in named.sweep.configs]
   assert fields(build(path=file)) == [
-      ('moon', 1., 0, .1), ('moon', 1., 1, .1), ('moon', 5., 0, .1),
-      ('moon', 5., 1, .1), ('fedavg', 0., 7, .1)]
-  assert fields(build(path=file, grids=['mu=3'], seed=2)) == [
-      ('moon', 3., 2, .1), ('fedavg', 0., 2, .1)]
-  assert fields(build(path=file, grids=['learning_rate=.2,.3'],
-                      mu=3.)) == [
-      ('moon', 3., 0, .2), ('moon', 3., 0, .3), ('moon', 3., 1, .2),
-      ('moon', 3., 1, .3), ('fedavg', 0., 7, .2), ('fedavg', 0., 7, .3)]
+      ('moon(mu=1)', 0, .1), ('moon(mu=1)', 1, .1), ('moon(mu=2)', 0, .1),
+      ('moon(mu=2)', 1, .1), ('fedprox', 7, .1)]
+  assert fields(build('--seed=2', path=file, grids=['algorithm.mu=3'])) == [
+      ('moon(mu=3)', 2, .1), ('fedprox(mu=3)', 2, .1)]
+  assert fields(build('--algorithm.mu=3', path=file,
+                      grids=['learning_rate=.2,.3'])) == [
+      ('moon(mu=3)', 0, .2), ('moon(mu=3)', 0, .3), ('moon(mu=3)', 1, .2),
+      ('moon(mu=3)', 1, .3), ('fedprox(mu=3)', 7, .2),
+      ('fedprox(mu=3)', 7, .3)]
 
 
 def test_the_name_of_the_table_is_that_of_the_file(file):
   assert build(path=file).name == 'a'
-  assert build(path=file, data_dir='x').name == 'a'
-  changed = build(path=file, num_rounds=3).name
-  assert re.fullmatch('a-[0-9a-f]{16}', changed)
+  assert build('--data_dir=x', path=file).name == 'a'
+  for word in '--num_rounds=3', '--algorithm.mu=3':
+    assert re.fullmatch('a-[0-9a-f]{16}', build(word, path=file).name)
 
 
-@pytest.mark.parametrize('arguments, message', [
-    (dict(mu=1., grids=['algorithm=fedavg,solo']),
-     '--mu has no effect on any run, with --algorithm=fedavg, --algorithm=sol'),
-    (dict(of_files={'mu': 1.}, grids=['algorithm=fedprox']),
-     '--mu=1.0 is for --algorithm=moon; give --mu for'),
+@pytest.mark.parametrize('words, grid, message', [
+    (['--algorithm.mu=1'], 'algorithm=fedavg,solo',
+     '--grid algorithm=fedavg: --algorithm=fedavg has no arguments; got '
+     'mu=1'),
+    (['--algorithm.mu=1'], 'algorithm=moon(mu=5),fedprox',
+     '--algorithm=moon(mu=5) and --algorithm.mu=1 exclude each other'),
+    (['--algorithm.mu=1'], 'algorithm.mu=1,5',
+     '--grid algorithm.mu=1,5 and --algorithm.mu=1 exclude each other'),
+    ([], 'algorithm.moo=1,5', 'has the arguments num_negatives, mu, '),
+    ([], 'algorithm.mu=1,-5', '--grid algorithm.mu=-5: --algorithm.mu must be '
+     'at least 0; got -5'),
 ])
-def test_invalid_command_lines(arguments, message):
-  with pytest.raises(UserError, match=message):
-    build(**arguments)
+def test_invalid_command_lines(words, grid, message):
+  with pytest.raises(UserError) as error:
+    build(*words, grids=[grid])
+  assert message in str(error.value)
+
+
+def test_arguments_of_a_file_and_a_call_do_not_contradict_each_other(file):
+  with pytest.raises(UserError, match=re.escape(
+      '--algorithm=moon(mu=5) and --algorithm.mu=1 exclude each other')):
+    build('--algorithm=moon(mu=5)', path=file)
 
 
 def test_two_flag_files_are_refused(tmp_path):
   (tmp_path / 'a.flags').write_text('--dataset=digits')
   (tmp_path / 'a.toml').write_text('flagfile = "a.flags"')
   with pytest.raises(UserError, match='a.toml names a flag file itself'):
-    command.build(Config(), Given({'flagfile'}, {}), [],
+    command.build(Config(), {'flagfile'}, [],
                   str(tmp_path / 'a.toml'))
 
 

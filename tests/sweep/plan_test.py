@@ -34,8 +34,8 @@ def units_of(configs, path):
 
 
 @pytest.mark.parametrize('changes', [
-    {'algorithm': 'fedprox', 'mu': 1.}, {'batch_size': 16},
-    {'local_epochs': 1}, {'num_negatives': 2}])
+    {'algorithm': 'fedprox(mu=1)'}, {'batch_size': 16},
+    {'local_epochs': 1}, {'algorithm': 'moon(num_negatives=2)'}])
 def test_runs_of_other_programs(changes, tmp_path):
   configs = [BASE, changed(**changes), changed(seed=1)]
   assert units_of(configs, tmp_path).planned(0) == [[0, 2], [1]]
@@ -135,12 +135,13 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(monkeypatch, tmp_path):
     return RATES
 
   monkeypatch.setattr(plan, 'measure', measure)
-  sweep = grid.Sweep.grid(BASE, mu=[1, 5], seed=range(3))
+  sweep = grid.Sweep.grid(
+      BASE, **{'algorithm.mu': [1, 5]}, seed=range(3))
   text = plan.dry_run(sweep, str(tmp_path))
   assert not [*tmp_path.iterdir()]
   assert measured == [0]
   for words in ('program 1 of 1: 6 runs, 0 of them ended',
-                'mu=1,5 seed=0,1,2\n',
+                'algorithm.mu=1,5 seed=0,1,2\n',
                 'memory of the machine: ', 'client state of a round, before',
                 'each device 1.000', 'compilation 1:40)',
                 'total: 6 runs to train in 1 program;'):
@@ -161,8 +162,10 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(monkeypatch, tmp_path):
 
 
 def test_long_axes_are_shortened():
-  configs = [changed(seed=seed, mu=mu) for seed in range(9) for mu in (.5, 1.)]
-  assert plan.runs_text(configs, ('seed', 'mu')) == (
-      'seed=0,1,2,...,8 mu=0.5,1')
-  assert plan.runs_text([changed(algorithm='fedavg')], ('seed', 'mu')) == (
+  configs = [changed(seed=seed, algorithm=f'moon(mu={mu})')
+             for seed in range(9) for mu in (.5, 1)]
+  axes = 'seed', 'algorithm.mu'
+  assert plan.runs_text(configs, axes) == (
+      'seed=0,1,2,...,8 algorithm.mu=0.5,1')
+  assert plan.runs_text([changed(algorithm='fedavg')], axes) == (
       'seed=0')

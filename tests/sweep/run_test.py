@@ -23,7 +23,6 @@ from moon_jax.report import groups
 from moon_jax.rundir import export
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
-from moon_jax.simulation import checks
 from moon_jax.simulation import simulation as simulation_lib
 from moon_jax.sweep import run as run_lib
 from moon_jax.sweep.grid import Sweep
@@ -68,7 +67,7 @@ def results(workdir):
 def whole(tmp_path_factory):
   """The results of the sweep without interruption."""
   path = tmp_path_factory.mktemp('whole')
-  run_lib.run(sweep_of(), str(path))
+  run_lib.run_sweep(sweep_of(), str(path))
   return results(path)
 
 
@@ -87,13 +86,13 @@ def test_a_sweep_killed_anywhere_resumes_to_the_same_bits(
     owner, name, number, whole, tmp_path):
   rounds = Rounds()
   with ended_at_call(owner, name, number, Killed()):
-    run_lib.run(sweep_of(), str(tmp_path), callbacks=[rounds])
+    run_lib.run_sweep(sweep_of(), str(tmp_path), callbacks=[rounds])
   before = len(rounds)
   finished = {path: path.stat().st_mtime_ns
               for path in tmp_path.glob('*/summary.json')}
   assert len(finished) == {'write_summary': 2, 'to_safetensors': 1
                            }.get(name, 0)
-  summaries = run_lib.run(sweep_of(), str(tmp_path), callbacks=[rounds])
+  summaries = run_lib.run_sweep(sweep_of(), str(tmp_path), callbacks=[rounds])
   assert results(tmp_path) == whole
   assert all(path.stat().st_mtime_ns == was for path, was in finished.items())
   # At most the round that was being trained or recorded is repeated.
@@ -108,8 +107,8 @@ def test_a_signal_saves_all_runs(whole, tmp_path):
       Interrupt, 'call', 2, InterruptedRun(signal.SIGTERM), match=(
           'ended by SIGTERM with 3 of 3 runs unfinished; the same command resum'
       )):
-    run_lib.run(sweep_of(**RARELY), str(tmp_path), callbacks=[rounds])
-  run_lib.run(sweep_of(**RARELY), str(tmp_path), callbacks=[rounds])
+    run_lib.run_sweep(sweep_of(**RARELY), str(tmp_path), callbacks=[rounds])
+  run_lib.run_sweep(sweep_of(**RARELY), str(tmp_path), callbacks=[rounds])
   assert sorted(rounds) == [(seed, n) for seed in range(3) for n in (1, 2, 3)]
   assert lines_of(results(tmp_path)) == lines_of(whole)
 
@@ -124,7 +123,7 @@ def test_a_signal_while_a_program_ends_ends_the_sweep(tmp_path, monkeypatch):
 
   monkeypatch.setattr(Workdir, 'write_summary', write_and_kill)
   with pytest.raises(InterruptedRun, match='SIGTERM; the same command trains'):
-    run_lib.run(sweep_of(num_rounds=1), str(tmp_path), max_runs=1)
+    run_lib.run_sweep(sweep_of(num_rounds=1), str(tmp_path), max_runs=1)
   assert len(list(tmp_path.glob('*/summary.json'))) == 1
 
 
@@ -134,7 +133,7 @@ def test_more_values_train_only_new_runs_with_the_unfinished(
   monkeypatch.chdir(tmp_path)
   single_run.run(dataclasses.replace(CONFIG, seed=1))
   rounds = Rounds()
-  run_lib.run(sweep_of(), max_runs=2, callbacks=[rounds])
+  run_lib.run_sweep(sweep_of(), max_runs=2, callbacks=[rounds])
   out = capsys.readouterr().out
   assert '1 of 3 runs are finished' in out
   assert '2 runs in one program, 6 rounds in all' in out
@@ -148,7 +147,8 @@ def test_more_values_train_only_new_runs_with_the_unfinished(
     def log(self, line):
       logged.append(line['round'])
 
-  summaries = run_lib.run(sweep_of(), callbacks=[rounds], loggers=[Logged])
+  summaries = run_lib.run_sweep(
+      sweep_of(), callbacks=[rounds], loggers=[Logged])
   assert not rounds and [s['rounds'] for s in summaries] == [3] * 3
   assert logged == [1, 2, 3] * 3  # a new logger gets all rounds
 
@@ -161,9 +161,9 @@ def test_more_rounds_begin_with_the_rounds_that_are_there(
       fewer.configs[0],
       workdir=str(prepare.prepare(fewer.configs[0], root=str(tmp_path))
                   .workdir.path)))
-  run_lib.run(fewer, str(tmp_path))
+  run_lib.run_sweep(fewer, str(tmp_path))
   before, rounds = results(tmp_path), Rounds()
-  run_lib.run(sweep_of(), str(tmp_path), callbacks=[rounds])
+  run_lib.run_sweep(sweep_of(), str(tmp_path), callbacks=[rounds])
   assert 'resumes 2 of 3 runs\n' in capsys.readouterr().out
   assert sorted(rounds) == [(0, 3), (1, 3), (2, 1), (2, 2), (2, 3)]
   assert results(tmp_path) == before | whole
@@ -182,7 +182,7 @@ def test_runs_of_other_processes_are_left_to_them(
   for other in others:
     other.lock()
   elsewhere, rounds, waits = tmp_path / 'elsewhere', Rounds(), []
-  run_lib.run(sweep_of(0), str(elsewhere))
+  run_lib.run_sweep(sweep_of(0), str(elsewhere))
 
   def wait(*_):
     waits.append(len(rounds))
@@ -193,7 +193,7 @@ def test_runs_of_other_processes_are_left_to_them(
         other.close()
 
   monkeypatch.setattr(run_lib, 'wait', wait)
-  summaries = run_lib.run(sweep_of(), str(tmp_path), callbacks=[rounds])
+  summaries = run_lib.run_sweep(sweep_of(), str(tmp_path), callbacks=[rounds])
   out = capsys.readouterr().out
   assert out.count('waiting for 3 runs that other processes train') == 1
   assert out.count('waiting for 2 runs that other processes train') == 1
@@ -215,7 +215,7 @@ def test_a_signal_ends_the_wait_for_other_processes(tmp_path, monkeypatch):
 
   monkeypatch.setattr(Interrupt, 'call', call_and_kill)
   with pytest.raises(InterruptedRun, match='the same command waits') as raised:
-    run_lib.run(sweep_of(0), str(tmp_path))
+    run_lib.run_sweep(sweep_of(0), str(tmp_path))
   assert raised.value.number == signal.SIGTERM
   other.close()
 
@@ -224,7 +224,7 @@ def test_a_run_that_diverged_ends_alone_and_is_not_repeated(tmp_path, capsys):
   sweep = Sweep.grid(CONFIG, learning_rate=[.02, 1e30])
   rounds = Rounds()
   for _ in range(2):
-    good, bad = run_lib.run(sweep, str(tmp_path), callbacks=[rounds])
+    good, bad = run_lib.run_sweep(sweep, str(tmp_path), callbacks=[rounds])
     assert good['rounds'] == 3
     assert bad['rounds'] == 0 and 'round 1' in bad['diverged']
   assert len(rounds) == 3
@@ -238,17 +238,17 @@ def test_a_run_that_diverged_resumes_without_the_client(tmp_path):
   base = dataclasses.replace(
       small_runs.overflowing_data(tmp_path / 'overflow.npz', client=1),
       num_rounds=1)
-  stopped, = run_lib.run(Sweep.grid(base, seed=[0]), str(tmp_path))
+  stopped, = run_lib.run_sweep(Sweep.grid(base, seed=[0]), str(tmp_path))
   assert 'client 1' in stopped['diverged']
   skip = dataclasses.replace(base, on_nan='skip_client')
-  resumed, = run_lib.run(Sweep.grid(skip, seed=[0]), str(tmp_path))
+  resumed, = run_lib.run_sweep(Sweep.grid(skip, seed=[0]), str(tmp_path))
   assert resumed.get('rounds') == 1 and 'diverged' not in resumed
 
 
 @pytest.mark.long
 def test_a_run_that_ends_before_it_is_locked_is_not_trained(
     whole, tmp_path, monkeypatch):
-  run_lib.run(sweep_of(0), str(tmp_path / 'elsewhere'))
+  run_lib.run_sweep(sweep_of(0), str(tmp_path / 'elsewhere'))
   run, = (tmp_path / 'elsewhere').glob('breast*')
   lock, rounds = Workdir.lock, Rounds()
 
@@ -258,7 +258,8 @@ def test_a_run_that_ends_before_it_is_locked_is_not_trained(
     lock(self)
 
   monkeypatch.setattr(Workdir, 'lock', end_and_lock)
-  assert all(run_lib.run(sweep_of(0, 1), str(tmp_path), callbacks=[rounds]))
+  assert all(run_lib.run_sweep(
+      sweep_of(0, 1), str(tmp_path), callbacks=[rounds]))
   assert {seed for seed, _ in rounds} == {1}
   assert results(tmp_path).items() <= whole.items()
   summary = (tmp_path / run.name / 'summary.json').read_bytes()
@@ -281,11 +282,11 @@ def test_an_error_in_the_files_of_a_run_saves_the_others(
   with monkeypatch.context() as changed:
     changed.setattr(Workdir, 'append_metrics', vanish)
     with pytest.raises(UserError, match='must be writable, got No such file'):
-      run_lib.run(sweep, str(tmp_path), callbacks=[rounds])
+      run_lib.run_sweep(sweep, str(tmp_path), callbacks=[rounds])
   assert len(rounds) == 3
   rounds.clear()
   capsys.readouterr()
-  run_lib.run(sweep, str(tmp_path), callbacks=[rounds])
+  run_lib.run_sweep(sweep, str(tmp_path), callbacks=[rounds])
   assert len(rounds) == 3 + 2 + 2  # of the first run all rounds
   # Its rounds that were trained but not recorded count when they are recorded.
   assert '\n9/9 rounds of 3 runs' in capsys.readouterr().out
@@ -295,7 +296,7 @@ def test_an_error_in_the_files_of_a_run_saves_the_others(
 def test_locks_are_released_after_an_error(tmp_path):
   with ended_at_call(
       Workdir, 'lock', 3, UserError('no room'), match='no room'):
-    run_lib.run(sweep_of(), str(tmp_path))
+    run_lib.run_sweep(sweep_of(), str(tmp_path))
   for seed in range(3):
     workdir = directory_of(tmp_path, seed)
     workdir.lock()
@@ -308,7 +309,7 @@ def test_a_file_system_without_locks_is_reported_once(
   """And programs, one run each, do not hold the federations of others."""
   held = small_runs.held_federations(monkeypatch)
   monkeypatch.setattr(fcntl, 'flock', raising(OSError('no locks')))
-  run_lib.run(sweep_of(num_rounds=1), str(tmp_path), max_runs=1)
+  run_lib.run_sweep(sweep_of(num_rounds=1), str(tmp_path), max_runs=1)
   err = capsys.readouterr().err
   assert err == (f'warning: {tmp_path} has no file locks; start one process '
                  'only, or give each its own --part\n')
@@ -327,7 +328,7 @@ def test_a_run_that_is_impossible_ends_the_sweep_before_it_trains(
   sweep = Sweep([CONFIG, dataclasses.replace(CONFIG, **changes)],
                 ['num_clients'])
   with pytest.raises(UserError, match=words):
-    run_lib.run(sweep, str(tmp_path))
+    run_lib.run_sweep(sweep, str(tmp_path))
 
 
 def test_runs_whose_names_are_equal_are_refused(tmp_path, monkeypatch):
@@ -340,12 +341,12 @@ def test_runs_whose_names_are_equal_are_refused(tmp_path, monkeypatch):
   assert first != second
   with pytest.raises(UserError, match=(
       'run seed=0 and run seed=1 must have directories of their own')):
-    run_lib.run(both, str(tmp_path))
+    run_lib.run_sweep(both, str(tmp_path))
   path = directory_of(tmp_path, 0).path
   made_runs.write(path, [.5], **both.configs[0].to_dict())
   with pytest.raises(UserError, match=(
       r'must hold a run of the same configuration, .* seed=0 \(now 1\)')):
-    run_lib.run(sweep_of(1, **RARELY), str(tmp_path))
+    run_lib.run_sweep(sweep_of(1, **RARELY), str(tmp_path))
 
 
 def test_parts_are_disjoint_and_wait_for_nobody(whole, tmp_path, monkeypatch):
@@ -353,9 +354,9 @@ def test_parts_are_disjoint_and_wait_for_nobody(whole, tmp_path, monkeypatch):
   other = directory_of(tmp_path, 1)
   other.lock()
   first, second = Rounds(), Rounds()
-  run_lib.run(sweep_of(), str(tmp_path), 1, (0, 2), [first])
+  run_lib.run_sweep(sweep_of(), str(tmp_path), 1, (0, 2), [first])
   other.close()
-  summaries = run_lib.run(sweep_of(), str(tmp_path), 1, (1, 2), [second])
+  summaries = run_lib.run_sweep(sweep_of(), str(tmp_path), 1, (1, 2), [second])
   assert {seed for seed, _ in first} == {0, 2}
   assert {seed for seed, _ in second} == {1}
   assert all(summaries) and results(tmp_path) == whole
@@ -373,10 +374,12 @@ def test_equal_files_with_other_names_are_trained_once(
     pathlib.Path(cohorts[-1]).write_text('0 1\n2 3\n')
   rounds = Rounds()
   sweep = Sweep.grid(
-      dataclasses.replace(CONFIG, num_rounds=2, participation=1.),
-      cohorts_file=cohorts)
+      dataclasses.replace(CONFIG, num_rounds=2, participation=1.,
+                          cohort='file(path=x)'),
+      **{'cohort.path': cohorts})
   assert len(run_lib.Units(sweep, str(tmp_path / 'sweep')).planned(0)[0]) == 1
-  summaries = run_lib.run(sweep, str(tmp_path / 'sweep'), callbacks=[rounds])
+  summaries = run_lib.run_sweep(
+      sweep, str(tmp_path / 'sweep'), callbacks=[rounds])
   assert rounds == [(0, 1), (0, 2)]
   assert len(summaries) == 2 and summaries[0] == summaries[1]
 
@@ -432,11 +435,11 @@ def test_memory_that_runs_out_ends_with_fewer_lanes(
       with pytest.raises(OutOfMemory, match=(
           rf'with {num_lanes} lane\(s\) with 3 of 3 runs unfinished; the same '
           'command resumes them .*, or max_runs=1$')) as raised:
-        run_lib.run(sweep_of(), str(tmp_path))
+        run_lib.run_sweep(sweep_of(), str(tmp_path))
       assert raised.value.fewer_lanes == fewer
       changed.setenv(lanes_lib.MAX_LANES_VARIABLE, str(fewer))
   monkeypatch.setenv(lanes_lib.MAX_LANES_VARIABLE, '1')
-  run_lib.run(sweep_of(), str(tmp_path))
+  run_lib.run_sweep(sweep_of(), str(tmp_path))
   assert results(tmp_path) == whole  # one lane per run, as before
 
 
@@ -447,8 +450,8 @@ def test_runs_with_other_functions_are_traced_for_themselves(
 import jax.numpy as jnp
 import moon_jax
 
-def make(config):
-  size = 10**int(config.mu)
+def make(exponent: int = 1):
+  size = 10**exponent
   return moon_jax.fedavg()._replace(
       init_client=lambda variables: jnp.zeros(size),
       finish=lambda variables, view: (view.client, moon_jax.Message(variables)))
@@ -456,18 +459,7 @@ def make(config):
   monkeypatch.syspath_prepend(str(tmp_path))
   config = Config(dataset='digits', model='mlp', num_clients=3,
                   train_examples=60, algorithm='stateful_factory:make')
-  units = run_lib.Units(Sweep.grid(config, mu=[1, 3]), str(tmp_path))
+  units = run_lib.Units(Sweep.grid(
+      config, **{'algorithm.exponent': [1, 3]}), str(tmp_path))
   assert [spec.client_bytes for spec in units.specs([0, 1])] == [40, 4000]
   assert units.planned(0) == [[0], [1]]
-
-
-def test_only_settings_that_no_run_reads_are_warned_about(capsys):
-  run_of = lambda algorithm: checks.validate(
-      Config(dataset='digits', algorithm=algorithm, mu=5.))
-  for algorithms, expected in (
-      (['fedavg', 'moon'], ''),
-      (['fedavg'], 'warning: --mu=5.0 has no effect with --algorithm=fedavg\n'),
-      (['fedavg', 'fednova'], 'warning: --mu=5.0 has no effect with '
-       '--algorithm=fedavg or --algorithm=fednova\n')):
-    prepare.warn([run_of(algorithm) for algorithm in algorithms])
-    assert capsys.readouterr().err == expected

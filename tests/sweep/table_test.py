@@ -10,6 +10,7 @@ from moon_jax.sweep import table
 from moon_jax.sweep.grid import Sweep
 
 BASE = mj.Config(dataset='digits', num_rounds=7)
+MU = {'algorithm.mu': [1, 5]}
 
 
 def summary(accuracy, best=None, rounds=7):
@@ -23,12 +24,12 @@ def cells(text):
 
 
 def test_rows_have_mean_and_sample_deviation_over_seeds():
-  sweep = Sweep.grid(BASE, mu=[1, 5], seed=[0, 1, 2])
+  sweep = Sweep.grid(BASE, **MU, seed=[0, 1, 2])
   accuracies = np.array([[.5, .52, .58], [.61, .6, .63]])
   text = table.markdown(sweep, [
       summary(a, a + .1) for a in accuracies.ravel()])
   header, _, *rows = cells(text)
-  assert header == ['mu', 'n', 'rounds', 'test accuracy (%)',
+  assert header == ['algorithm.mu', 'n', 'rounds', 'test accuracy (%)',
                     'best test accuracy (%)']
   for row, mu, values in zip(rows, '15', 100 * accuracies, strict=True):
     std = f'± {np.std(values, ddof=1):.1f}'
@@ -38,7 +39,7 @@ def test_rows_have_mean_and_sample_deviation_over_seeds():
 
 
 def test_unfinished_and_diverged_runs_are_counted_and_named():
-  sweep = Sweep.grid(BASE, mu=[1, 5], seed=[0, 1, 2])
+  sweep = Sweep.grid(BASE, **MU, seed=[0, 1, 2])
   text = table.markdown(sweep, [
       summary(.5), None, summary(.7, rounds=4),
       {'diverged': 'a loss\nis | NaN', 'rounds': 2}, None, None])
@@ -46,7 +47,7 @@ def test_unfinished_and_diverged_runs_are_counted_and_named():
   assert first == ['1', '2 of 3', '4 to 7', '60.0 ± 14.1', '60.0 ± 14.1']
   assert second[:2] == ['5', '0 of 3 (1 diverged)'] and not any(second[2:])
   assert text.splitlines()[-2:] == [
-      '', '- diverged after 2 rounds, mu=5 seed=0: a loss is | NaN']
+      '', '- diverged after 2 rounds, algorithm.mu=5 seed=0: a loss is | NaN']
 
 
 def test_values_that_agree_in_six_digits_have_rows_of_their_own():
@@ -56,12 +57,23 @@ def test_values_that_agree_in_six_digits_have_rows_of_their_own():
       ['0.012345678', '2'], ['0.012345679', '2']]
 
 
-def test_a_setting_without_effect_is_a_dash():
-  sweep = Sweep.grid(BASE, algorithm=['fedavg', 'moon'], mu=[1, 5], seed=[0, 1])
-  rows = cells(table.markdown(sweep, [None] * 6))
-  assert [row[:3] for row in rows[2:]] == [
-      ['fedavg', '–', '0 of 2'], ['moon', '1', '0 of 2'],
-      ['moon', '5', '0 of 2']]
+def test_an_argument_that_a_function_does_not_have_is_a_dash():
+  """Calls are shown without arguments that have a column."""
+  sweep = (Sweep.grid(BASE, algorithm=['fedavg'], seed=[0, 1]) |
+           Sweep.grid(BASE, algorithm=['moon', 'moon(num_negatives=2)'], **MU,
+                      seed=[0, 1]))
+  rows = cells(table.markdown(sweep, [None] * 10))
+  assert [row[:3] for row in [rows[0], *rows[2:]]] == [
+      ['algorithm', 'algorithm.mu', 'n'], ['fedavg', '–', '0 of 2'],
+      ['moon', '1', '0 of 2'], ['moon', '5', '0 of 2'],
+      ['moon(num_negatives=2)', '1', '0 of 2'],
+      ['moon(num_negatives=2)', '5', '0 of 2']]
+
+
+def test_calls_of_an_axis_are_shown_whole():
+  sweep = Sweep.grid(BASE, algorithm=['fedavg', 'moon(mu=1)', 'moon'])
+  assert [row[0] for row in cells(table.markdown(sweep, [None] * 3))] == [
+      'algorithm', '---', 'fedavg', 'moon(mu=1)', 'moon']
 
 
 def test_seeds_alone_are_one_row():
@@ -72,22 +84,25 @@ def test_seeds_alone_are_one_row():
 
 
 @pytest.mark.parametrize('change, columns', [
-    (dict(algorithm='fedprox'), ['algorithm', 'mu']),  # defaults of mu differ
-    (dict(algorithm='fedavg'), ['algorithm']),
+    (dict(algorithm='fedprox'), ['algorithm']),
+    (dict(algorithm='moon(mu=1)'), ['algorithm.mu']),
+    (dict(partition='dirichlet(beta=0.1)'), ['partition.beta']),
+    (dict(partition='iid', algorithm='moon(mu=1)'),
+     ['partition', 'algorithm.mu']),
     (dict(learning_rate=.1), ['learning_rate']),
     (dict(lanes=2, checkpoint_every=3), []),
 ])
 def test_settings_in_which_grids_differ_are_columns(change, columns):
   """Otherwise rows of different runs would be averaged."""
-  sweep = (Sweep.grid(BASE, num_negatives=[1]) |
+  sweep = (Sweep.grid(BASE, early_stopping=[0]) |
            Sweep.grid(dataclasses.replace(BASE, **change), seed=[1]))
-  assert table.columns(sweep) == [*columns, 'num_negatives']
+  assert table.columns(sweep) == [*columns, 'early_stopping']
 
 
 def test_directories_are_listed_by_settings():
   sweep = Sweep.grid(
-      mj.Config(dataset='digits'), mu=[1, 5], seed=[0, 1])
+      mj.Config(dataset='digits'), **MU, seed=[0, 1])
   found = [{'rounds': 2, 'workdir': f'runs/{i}'} for i in range(3)] + [None]
   assert table.directories(sweep, found).splitlines() == [
-      '- mu=1 seed=0: `runs/0`', '- mu=1 seed=1: `runs/1`',
-      '- mu=5 seed=0: `runs/2`']
+      '- algorithm.mu=1 seed=0: `runs/0`', '- algorithm.mu=1 seed=1: `runs/1`',
+      '- algorithm.mu=5 seed=0: `runs/2`']

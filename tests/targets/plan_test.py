@@ -21,8 +21,8 @@ from moon_jax.targets import plan
 
 CONFIG = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,
-    participation=.5, local_epochs=3, batch_size=8, num_negatives=2,
-    num_rounds=7)
+    participation=.5, local_epochs=3, batch_size=8,
+    algorithm='moon(num_negatives=2)', num_rounds=7)
 DATASET = sources.load('breast_cancer', '')
 GPU = targets.Target('small', '', 8_000_000_000)
 
@@ -56,7 +56,7 @@ def test_the_most_lanes_are_found(base, slope, limit, now, unit, more):
              'can use only 6.0 GB of small. Largest parts, in GB: temporaries '
              '16.0, models 0.0. 2 lane(s) fit. Set --lanes=2']),
     (7, {}, ['Not even one lane on each GPU fits', '--batch_size (now 8)',
-             'set --dtype=bfloat16, or']),
+             'set --model.dtype=bfloat16, or']),
 ])
 def test_the_report(lane_gb, changes, words, monkeypatch):
   """The number of lanes is that of a run on GPUs."""
@@ -100,7 +100,8 @@ def test_a_description_that_xla_rejects_is_an_error(monkeypatch):
 
 
 @pytest.mark.parametrize('changes', [
-    {}, {'algorithm': 'scaffold', 'momentum': 0.}, {'algorithm': 'solo'},
+    {}, {'algorithm': 'scaffold', 'optimizer': 'sgd(momentum=0)'},
+    {'algorithm': 'solo'},
     {'client_eval_every': 1}, {'partition': 'feature_noise'},
     {'shard_data': True, 'local_epochs': 1},
 ])

@@ -138,7 +138,7 @@ def test_a_client_without_numbers_stops_the_run_or_is_left_out(
   cohorts.write_text('0 1 2 4\n0 1 2 3\n1 2 3 4\n')
   config = dataclasses.replace(
       small_runs.overflowing_data(tmp_path / 'overflow.npz'),
-      cohorts_file=str(cohorts), workdir=str(tmp_path / 'run'))
+      cohort=f'file(path={cohorts})', workdir=str(tmp_path / 'run'))
   with pytest.raises(DivergedError) as error:
     run.run(config)
   for words in ('round 2, client 3: its loss became nan', '--algorithm=moon',
@@ -374,7 +374,7 @@ def test_changed_data_are_reported(tmp_path, monkeypatch):
     changed.setattr(split, 'make', lambda *args: split.Split(
         make(*args).clients[::-1]))
     with pytest.raises(
-        UserError, match='--partition=dirichlet gives other clients'):
+        UserError, match=r'--partition=dirichlet\(beta=5\) gives other cl'):
       run.run(at(tmp_path))
   with monkeypatch.context() as changed:
     changed.setattr('moon_jax.data.dataset.Dataset.fingerprint', lambda _: 'x')
@@ -410,10 +410,10 @@ def test_a_full_disk_is_reported_and_the_run_resumes_with_space(
   """The third checkpoint does not fit."""
   mounted = tmp_path / 'disk'
   config = dataclasses.replace(
-      CONFIG, dataset='digits', algorithm='moon', num_negatives=2,
-      num_clients=6, projection_dim=256, num_rounds=5, checkpoint_every=1)
+      CONFIG, dataset='digits', algorithm='moon(num_negatives=2)',
+      num_clients=6, model='mlp', num_rounds=5, checkpoint_every=1)
   flags = [f'--{name}={value}' for name, value in config.to_dict().items()
-           if value != getattr(Config(), name)]
+           if getattr(config, name) != getattr(Config(), name)]
   run.run(dataclasses.replace(config, workdir=str(tmp_path / 'whole')))
   out, errors = on_a_disk(
       'mount -t tmpfs -o size=24m tmpfs "$0" || exit; "$@"; echo status $?; '

@@ -15,8 +15,9 @@ from moon_jax.errors import InterruptedRun
 from moon_jax.training.signals import Interrupt
 from small_runs import assert_same
 
-_FLAGS = ('--dataset=digits --model=mlp --num_clients=4 --beta=5 '
-          '--num_rounds=3 --num_negatives=2 --checkpoint_every=100').split()
+_FLAGS = ('--dataset=digits --model=mlp --num_clients=4 --partition.beta=5 '
+          '--num_rounds=3 --algorithm.num_negatives=2 '
+          '--checkpoint_every=100').split()
 
 
 def start(workdir, cache, *flags):

@@ -18,16 +18,17 @@ import small_runs
 from small_runs import ended_at_call
 
 at = functools.partial(
-    small_runs.at, participation=1., clock='lognormal', asynchronous='fedbuff',
-    concurrency=4, buffer_size=2, num_rounds=6, checkpoint_every=1)
+    small_runs.at, participation=1., clock='lognormal',
+    rounds='fedbuff(concurrency=4, buffer_size=2)', num_rounds=6,
+    checkpoint_every=1)
 
 
 @pytest.mark.long
 def test_a_stopped_run_goes_on_with_the_same_arrivals(tmp_path, capsys):
-  run.run(at(tmp_path / 'whole', algorithm='moon', mu=1.))
+  run.run(at(tmp_path / 'whole', algorithm='moon(mu=1)'))
   out = capsys.readouterr().out
   assert 'simulated time: ' in out and ' for 6 server steps, staleness ' in out
-  stopped = at(tmp_path / 'stopped', algorithm='moon', mu=1.)
+  stopped = at(tmp_path / 'stopped', algorithm='moon(mu=1)')
   with ended_at_call(Workdir, 'append_metrics', 4, KeyboardInterrupt()):
     run.run(stopped)
   run.run(stopped)
@@ -48,20 +49,20 @@ def test_a_stopped_run_goes_on_with_the_same_arrivals(tmp_path, capsys):
 
 def test_another_file_of_devices_is_another_run(tmp_path):
   devices = tmp_path / 'devices.csv'
-  config = small_runs.at(tmp_path / 'run', clock_file=str(devices))
+  config = small_runs.at(tmp_path / 'run', clock=f'file(path={devices})')
   hashes = set()
   for upload in 10, 20:
     devices.write_text('upload,download,seconds_per_example\n'
                        f'{upload},9,.1\n', encoding='utf-8')
-    hashes.add(prepare.inputs_of(config, prepare.once())['clock_file'])
+    hashes.add(prepare.inputs_of(config, prepare.once())['clock.path'])
   assert len(hashes) == 2
 
 
 def test_the_time_of_a_client_follows_its_examples_and_bytes():
   """Of the method's messages; fewer if they are compressed."""
   config = dataclasses.replace(
-      small_runs.CONFIG, clock='lognormal', clock_args='spread=0,upload=100,'
-      'download=1000,seconds_per_example=.5', participation=1., local_epochs=3)
+      small_runs.CONFIG, clock='lognormal(spread=0, upload=100, download=1000, '
+      'seconds_per_example=.5)', participation=1., local_epochs=3)
   made = build.federation(config)
   model = jax.eval_shape(lambda key: made.model.init(
       key, made.data.train_inputs[:1]), jax.random.key(0))
@@ -76,22 +77,25 @@ def test_the_time_of_a_client_follows_its_examples_and_bytes():
 
 def test_over_selection_needs_so_many_clients():
   config = dataclasses.replace(
-      small_runs.CONFIG, clock='lognormal', over_selection=3.)
-  with pytest.raises(UserError, match='--over_selection=3.0 starts 12 clients'):
+      small_runs.CONFIG, clock='lognormal',
+      rounds='synchronous(over_selection=3)')
+  with pytest.raises(
+      UserError, match='--rounds.over_selection=3.0 starts 12 clients'):
     build.federation(config)
 
 
 def test_compare_has_the_time_to_the_target(tmp_path, run_command, capsys):
   for name, seconds in ('slow', 50.), ('fast', 20.):
     made_runs.write(tmp_path / name, clock='lognormal', values=[.2, .5, .7, .8],
-                    over_selection=1. + (name == 'fast') / 2,
+                    rounds='synchronous(over_selection=1.5)' if name == 'fast'
+                    else 'synchronous',
                     more={'simulated_seconds': seconds})
   status, out, _ = run_command(
       compare.main, tmp_path, '--target=.6', f'--csv={tmp_path}/c.csv',
       f'--plot={tmp_path}/c.png', '--x=simulated_seconds')
   assert status == 0
   times = [line.split() for line in out.splitlines()
-           if line.startswith('over_selection')][2:4]
+           if line.startswith('rounds.over_selection')][2:4]
   assert [row[1:3] for row in times] == [['3', '50'], ['3', '20']]
   assert 'simulated_seconds_to_target' in (tmp_path / 'c.csv').read_text()
   made_runs.write(tmp_path / 'without', values=[.2, .5, .7, .8])

@@ -47,23 +47,13 @@ def test_several_runs_have_a_line_together(capsys):
       '4.0 s\n')
 
 
-def test_quiet_prints_only_warnings(capsys):
-  with Progress('digits', is_quiet=True) as shown:
-    shown.message('results in runs')
-    shown.training(3, 0)
-    with shown.busy('compiling', after=0.):
-      time.sleep(.01)
-    shown.rounds([LINE])
-    print('warning: slow', file=sys.stderr)
-  assert capsys.readouterr() == ('', 'warning: slow\n')
-
-
 @pytest.mark.parametrize('error, last', [
-    (UserError('--mu must be positive'), 'UserError: --mu must be positive'),
+    (UserError('--num_rounds must be positive'),
+     'UserError: --num_rounds must be positive'),
     (KeyError('x'), "    KeyError: 'x'")])
 def test_the_log_has_what_happened(error, last, tmp_path):
   path = tmp_path / 'log.txt'
-  with pytest.raises(type(error)), Progress('x', is_quiet=True) as shown:
+  with pytest.raises(type(error)), Progress('x') as shown:
     log, = shown.logs
     shown.message('digits: 3 examples\n10 clients')
     assert not path.exists()
@@ -79,7 +69,7 @@ def test_the_log_has_what_happened(error, last, tmp_path):
 
 
 def test_a_log_that_cannot_be_written_does_not_end_the_run(tmp_path, capfd):
-  with Progress('x', is_quiet=True) as shown:
+  with Progress('x') as shown:
     shown.logs[0].open(tmp_path / 'missing' / 'log.txt')
     for _ in range(3):
       shown.message('hello')

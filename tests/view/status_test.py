@@ -15,7 +15,7 @@ def line(number, accuracy=None, seconds=2., **others):
 
 
 def trained(num_runs=1, num_rounds=10, rounds_done=0, lines=()):
-  shown = Progress('digits', num_runs, is_quiet=True)
+  shown = Progress('digits', num_runs)
   shown.training(num_rounds, rounds_done, lines)
   return shown
 

@@ -139,8 +139,7 @@ def test_a_terminal_without_a_view_gets_lines(options):
 
 
 def status(num_runs=1, rounds=5):
-  shown = Progress('digits, moon, seed 0: runs/digits-moon-0123abcd', num_runs,
-                   is_quiet=True)
+  shown = Progress('digits, moon, seed 0: runs/digits-moon-0123abcd', num_runs)
   shown.training(20 * num_runs, 0)
   for number in range(1, rounds + 1):
     shown.rounds(

@@ -1,0 +1,126 @@
+"""The kinds of parts of a run, and the built-in functions of each.
+
+To add a function, write it and name it here. See `moon_jax.config.parts`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
+
+from annotated_types import Ge, Gt, Lt
+
+
+class Kind(NamedTuple):
+  """A kind of part.
+
+  Attributes:
+    functions: where the built-in functions are, MODULE:FUNCTION, by name.
+    example: a call, for messages.
+    common: arguments that calls of all functions of the kind have besides those
+      of the function: their type and default.
+    without_common: names of functions that do not have them.
+    by_name: values of the run that a function gets by the names of its
+      parameters, without `FromRun`; a call cannot give them.
+  """
+
+  functions: Mapping[str, str]
+  example: str
+  common: Mapping[str, tuple[Any, Any]] = {}
+  without_common: tuple[str, ...] = ()
+  by_name: tuple[str, ...] = ()
+
+
+def none() -> None:
+  """The default: nothing is changed."""
+
+
+def _in(module: str, *names: str, **renamed: str) -> dict[str, str]:
+  """Returns the places of functions of a module, by name."""
+  places = {name: name for name in names} | renamed
+  return {name: f'moon_jax.{module}:{function}'
+          for name, function in places.items()}
+
+
+# The modules of methods have their names.
+METHODS = (
+    'fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova', 'fedproto',
+    'fedpac', 'feddbe', 'feduv', 'fedlc', 'fedrs', 'fedntd', 'feddecorr',
+    'fedgkd', 'fedproc', 'fedrcl', 'feddyn', 'fedadmm', 'fedspeed', 'fedsam',
+    'fedasam', 'mimelite', 'fedexp', 'ccvr', 'fedper', 'fedrep', 'lgfedavg',
+    'fedbn', 'fedbabu', 'fedrod', 'fedas', 'ditto', 'apfl', 'pfedme',
+    'perfedavg', 'fml', 'fedkd', 'fedphp', 'fedamp', 'fedfomo', 'fedala',
+    'fedcross', 'feddisco', 'qfedavg')
+
+# Local optimizers of optax.
+_OPTAX = ('adamw', 'lion', 'rmsprop', 'adagrad', 'adadelta', 'nadam', 'radam',
+          'adabelief', 'lamb', 'lars', 'yogi')
+
+# Rules of `moon_jax.algorithms.robust`, instead of the average.
+ROBUST = ('median', 'trimmed_mean', 'krum', 'multi_krum', 'bulyan',
+          'geometric_median', 'norm_clipping', 'centred_clipping', 'dnc',
+          'fltrust', 'majority_vote', 'secure_sum')
+
+# What hostile clients change: their data, or their updates.
+DATA_ATTACKS = ('label_flip', 'backdoor')
+UPDATE_ATTACKS = ('sign_flip', 'scaling', 'gaussian', 'inner_product',
+                  'little_is_enough', 'min_max')
+
+KINDS: dict[str, Kind] = {
+    'partition': Kind(
+        _in('data.partition', 'iid', 'dirichlet', 'shards', 'quantity',
+            'feature_noise', 'natural') | _in('data.split', file='read_file'),
+        'dirichlet(beta=0.1)'),
+    'labels': Kind(
+        _in('data.label_shift', 'clean', 'noise', 'shift'), 'noise(rate=0.2)'),
+    'cohort': Kind(
+        _in('config.kinds', uniform='none')
+        | _in('data.selection', 'power_of_choice', 'oort')
+        | _in('data.cohort', file='read'), 'power_of_choice(candidates=20)'),
+    'model': Kind(
+        _in('models', 'simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm',
+            'transformer'), 'resnet18(norm=group)',
+        by_name=('num_classes', 'num_tokens', 'rngs')),
+    'algorithm': Kind(
+        {name: f'moon_jax.algorithms.{name}:{name}' for name in METHODS}
+        | _in('algorithms.moon', 'moon_l2')
+        | _in('algorithms.fedavg', centralized='fedavg'), 'moon(mu=5)'),
+    'optimizer': Kind(
+        _in('optimizers', 'sgd', 'adam', 'amsgrad')
+        | {name: f'optax:{name}' for name in _OPTAX}, 'sgd(momentum=0.9)',
+        by_name=('learning_rate',)),
+    'schedule': Kind(
+        _in('learning_rates', 'constant', 'cosine', 'step'), 'step(every=30)',
+        {'warmup': (Annotated[int, Ge(0)], 0)}),
+    'server': Kind(
+        _in('algorithms.server', 'sgd', 'adam', 'yogi', 'adagrad'),
+        'adam(learning_rate=0.01)'),
+    'aggregation': Kind(
+        _in('algorithms.robust', *ROBUST, average='mean')
+        | _in('algorithms.fednova', fednova='with_fednova')
+        | _in('algorithms.scaffold', scaffold='with_control_variates'),
+        'trimmed_mean(byzantine=2)'),
+    'attack': Kind(
+        _in('config.kinds', 'none')
+        | _in('algorithms.attacks', 'label_flip', *UPDATE_ATTACKS)
+        | _in('algorithms.backdoor', backdoor='Backdoor'),
+        'sign_flip(scale=3)',
+        {'attackers': (Annotated[float, Gt(0), Lt(1)], 0.2)}, ('none',)),
+    'compress': Kind(
+        _in('config.kinds', 'none')
+        | _in('algorithms.compress', 'top_k', 'random_k', 'qsgd', 'sign',
+              'powersgd'), 'top_k(fraction=0.01)',
+        {'download': (bool, False)}, ('none',)),
+    'privacy': Kind(
+        _in('config.kinds', 'none')
+        | _in('algorithms.privacy', 'client', 'example'),
+        'client(clip=1, noise_multiplier=1)'),
+    'clock': Kind(
+        _in('config.kinds', 'none')
+        | _in('data.clock', 'lognormal', file='read'),
+        'lognormal(spread=1)', {'availability_file': ('File', '')}, ('none',)),
+    'rounds': Kind(
+        _in('simulation.rounds', 'synchronous', 'fedbuff', 'fedasync'),
+        'fedbuff(concurrency=10, buffer_size=5)'),
+    'staleness': Kind(
+        _in('algorithms.asynchronous', 'constant', 'polynomial', 'hinge'),
+        'polynomial(exponent=1)'),
+}

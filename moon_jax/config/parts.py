@@ -1,0 +1,544 @@
+"""Parts of a run: functions with arguments, written as calls.
+
+    moon(mu=5, num_negatives=2)
+    dirichlet(beta=0.1)
+    mymethods:fedhalf(fraction=0.5)
+
+A kind of part is a setting of `moon_jax.Config`, such as `algorithm`;
+`moon_jax.config.kinds` lists the functions of each. Your own function is named
+as MODULE:FUNCTION. In both cases the signature of the function is the schema of
+the call:
+
+    mu: Annotated[float, Ge(0)] = 5.0      an argument with a limit
+    form: Literal['paper', 'released'] = 'paper'
+    num_clients: FromRun[int]              a value of the run, not an argument
+    byzantine: OrFromRun[int] = 1          an argument whose default the run has
+
+`checked` makes a function check its arguments by the same schema in Python.
+"""
+
+import ast
+from collections.abc import Callable
+import dataclasses
+import functools
+import inspect
+import math
+import re
+import types
+import typing
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+import annotated_types
+
+from moon_jax import user_code
+from moon_jax.config import kinds, spelling
+from moon_jax.errors import UserError
+
+_Function = TypeVar('_Function', bound=Callable[..., Any])
+_T = TypeVar('_T')
+
+_NAME = r'[^\W\d]\w*'
+_BARE = rf'(?:{_NAME}(?:\.{_NAME})*:)?{_NAME}'
+_CALL = re.compile(rf'({_BARE})\s*\((.*)\)', re.DOTALL)
+_WORD = re.compile(r'[^\s\'"(){}\[\],=]+')  # a string without quotes
+TINY, HUGE = 1e-30, 1e30  # range of float32 arithmetic
+_LIMITS = {
+    annotated_types.Ge: ('ge', 'at least', lambda x, y: x >= y),
+    annotated_types.Gt: ('gt', 'above', lambda x, y: x > y),
+    annotated_types.Le: ('le', 'at most', lambda x, y: x <= y),
+    annotated_types.Lt: ('lt', 'below', lambda x, y: x < y),
+    annotated_types.MultipleOf: (
+        'multiple_of', 'a multiple of', lambda x, y: x % y == 0)}
+
+
+class _Run(NamedTuple):
+  """Marks a parameter that takes a value of the run."""
+
+  is_argument: bool  # whether a call may give it all the same
+
+
+class _IsFile(NamedTuple):
+  """Marks an argument that names a file."""
+
+
+# The type of an argument that names a file whose content, and not its path,
+# identifies a run.
+File = Annotated[str, _IsFile()]
+
+
+if typing.TYPE_CHECKING:
+  FromRun = Annotated[_T, _Run(False)]
+  OrFromRun = Annotated[_T, _Run(True)]
+else:
+
+  class FromRun:
+    """The type of a parameter that gets a value of the run: FromRun[int].
+
+    The parameter has the name of the value; docs/parts.md lists those of each
+    kind. A call cannot give it.
+    """
+
+    def __class_getitem__(cls, kind: Any) -> Any:
+      return Annotated[kind, _Run(False)]
+
+
+  class OrFromRun:
+    """The type of an argument whose value the run gives unless a call does."""
+
+    def __class_getitem__(cls, kind: Any) -> Any:
+      return Annotated[kind, _Run(True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+  """A call: the name of a function, and arguments by name.
+
+  Equal calls are equal, whatever the order of their arguments.
+  """
+
+  name: str
+  arguments: tuple[tuple[str, Any], ...] = ()
+
+  def __str__(self) -> str:
+    if not self.arguments:
+      return self.name
+    shown = [f'{name}={show(value)}' for name, value in self.arguments]
+    return f'{self.name}({", ".join(shown)})'
+
+  def __getitem__(self, name: str) -> Any:
+    """Returns an argument that the call gives."""
+    return dict(self.arguments)[name]
+
+  def replace(self, **arguments: Any) -> 'Part':
+    """Returns the call with other or further arguments."""
+    return Part(self.name, tuple(
+        (dict(self.arguments) | arguments).items()))
+
+  @property
+  def is_own(self) -> bool:
+    """Whether the function is MODULE:FUNCTION."""
+    return ':' in self.name
+
+
+def show(value: Any) -> str:
+  """Returns the text of an argument, from which `parse` makes it again."""
+  if isinstance(value, str):
+    is_word = _WORD.fullmatch(value) and isinstance(_literal(value), Exception)
+    return value if is_word else repr(value)
+  if isinstance(value, Part):
+    return f'{value.name}()' if not value.arguments else str(value)
+  if isinstance(value, float):
+    text = f'{value:g}' if float(f'{value:g}') == value else repr(value)
+    return text.replace('e-0', 'e-').replace('e+0', 'e')
+  return repr(value)
+
+
+def _literal(text):
+  """Returns a Python literal; the exception if there is none."""
+  try:
+    return ast.literal_eval(text)
+  except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+    return error
+
+
+def parse(kind: str, text: Any) -> Part:
+  """Returns the call that a text such as "moon(mu=5)" describes.
+
+  Arguments are Python literals, calls, or words without quotes, which are
+  strings.
+
+  Raises:
+    UserError: if it is not a call with named arguments.
+  """
+  if isinstance(text, Part):
+    return text
+  try:
+    if not isinstance(text, str):
+      raise ValueError(f'a {type(text).__name__}')
+    if re.fullmatch(_BARE, text.strip()):
+      return Part(text.strip())
+    made = _parsed(text.strip())
+    if not isinstance(made, Part):
+      raise ValueError('no call')
+    return made
+  except (ValueError, RecursionError) as error:
+    raise UserError(
+        f'--{kind} must be a name or a call with named arguments, such as '
+        f'{kinds.KINDS[kind].example}; got {text!r} ({error})' + (
+            f'. For {text} rounds give --num_rounds={text}'
+            if kind == 'rounds' and str(text).isdigit() else
+            '. Pass functions and other values to moon_jax.Federation'
+            if not isinstance(text, str | int | float) else
+            spelling.colon(kind, text))) from error
+
+
+def _parsed(text):
+  """Returns the value of an argument."""
+  value = _literal(text)
+  if not isinstance(value, Exception):
+    return value
+  if match := _CALL.fullmatch(text):
+    arguments: dict[str, Any] = {}
+    for piece in filter(str.strip, user_code.split(match[2])):
+      name, sign, value = (word.strip() for word in piece.partition('='))
+      if not sign or not name.isidentifier():
+        raise ValueError(f'{piece.strip()!r} is not NAME=VALUE')
+      if name in arguments:
+        raise ValueError(f'{name} is given twice')
+      arguments[name] = _parsed(value)
+    return Part(match[1], tuple(arguments.items()))
+  if _WORD.fullmatch(text):
+    return text
+  raise ValueError(f'{text!r} is neither a literal, a call nor a word; write '
+                   'text with other characters in quotes')
+
+
+def parse_value(text: str) -> Any:
+  """Returns the value of a flag such as --algorithm.mu=5.
+
+  Text that is neither a literal nor a call is a string.
+  """
+  try:
+    return _parsed(text.strip())
+  except ValueError:
+    return text
+
+
+class Parameter(NamedTuple):
+  """An argument of a function, or a value of the run."""
+
+  name: str
+  kind: Any  # its type: int, float, bool, str, Part, or object for any value
+  default: Any  # inspect.Parameter.empty if there is none
+  choices: tuple[Any, ...] = ()
+  limits: tuple[Any, ...] = ()
+  may_be_none: bool = False
+  run: _Run | None = None
+  part_kind: str = ''  # of an argument that is a part itself
+  is_file: bool = False  # see `File`
+
+  @property
+  def is_argument(self) -> bool:
+    """Whether a call may give it."""
+    return self.run is None or self.run.is_argument
+
+  @property
+  def is_required(self) -> bool:
+    """Whether a call must give it."""
+    return self.run is None and self.default is inspect.Parameter.empty
+
+  def check(self, value: Any) -> Any:
+    """Returns a valid value in the type of the argument.
+
+    Raises:
+      UserError: with the requirement, the value and a remedy.
+    """
+    if value is None and (self.may_be_none or self.default is None):
+      return None
+    if self.choices:
+      if value in self.choices:
+        return value
+      raise self.error(f'one of {", ".join(map(str, self.choices))}', value)
+    if self.kind is Part:
+      try:
+        made = normal(self.part_kind, parse(self.part_kind, value))
+        make(self.part_kind, made)
+        return made
+      except UserError as error:  # --staleness.exponent is no flag
+        flag, text = f'--{self.part_kind}', str(error)
+        place = f'{self.name}={value}: ' if f'{flag}.' in text else ''
+        text = text.replace(f'{flag}.', '').replace(flag, self.name)
+        raise UserError(place + text) from error
+    converted = _converted(self.kind, value)
+    if converted is _INVALID:
+      raise self.error(_NOUNS[self.kind], value)
+    for limit in self.limits:
+      attribute, words, is_met = _LIMITS[type(limit)]
+      bound = getattr(limit, attribute)
+      if not is_met(converted, bound):  # as for NaN
+        raise self.error(f'{words} {bound}', value)
+    if self.kind is float and converted and not TINY <= abs(converted) <= HUGE:
+      raise self.error(f'0 or between {TINY} and {HUGE} in size', value)
+    return converted
+
+  def error(self, requirement: str, value: Any) -> UserError:
+    default = '' if self.default in (inspect.Parameter.empty, None) else (
+        f'. The default is {self.name}={show(self.default)}')
+    shown = value if isinstance(value, Part) else f'{value!r}'
+    return UserError(
+        f'{self.name} must be {requirement}; got {shown}{default}')
+
+
+_INVALID = object()
+_NOUNS = {int: 'an integer', float: 'a finite number', bool: 'True or False',
+          str: 'a word or text'}
+
+
+def _converted(kind, value):
+  """Returns a value in a type; `_INVALID` if it is of another."""
+  if kind is bool:
+    value = {'true': True, 'false': False}.get(value, value) if isinstance(
+        value, str) else value
+    return value if isinstance(value, bool) else _INVALID
+  if kind is int:
+    is_int = hasattr(value, '__index__') and not isinstance(value, bool)
+    is_one = is_int and not getattr(value, 'ndim', False)
+    return int(value) if is_one else _INVALID
+  if kind is float:
+    if isinstance(value, bool | str) or not hasattr(value, '__float__') or (
+        getattr(value, 'ndim', False)):
+      return _INVALID
+    return float(value) if math.isfinite(value) else _INVALID
+  if kind is str:
+    return str(value) if isinstance(value, str) else _INVALID
+  return value
+
+
+@functools.cache
+def parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
+  """Returns the parameters of a function, or of the constructor of a class."""
+  bare = inspect.unwrap(function)
+  try:
+    hints = typing.get_type_hints(user_code.made_by(bare), include_extras=True)
+    if inspect.isclass(bare) and dataclasses.is_dataclass(bare):
+      hints = typing.get_type_hints(bare, include_extras=True) | hints
+  except Exception:  # names that only type checkers see
+    hints = {}
+  try:
+    signature = user_code.signature_of(bare)
+  except (TypeError, ValueError):  # as of min
+    return {}
+  return {
+      x.name: _parameter(x.name, hints.get(x.name), x.default)
+      for x in signature.parameters.values()
+      if x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD)}
+
+
+def _parameter(name, hint, default):
+  limits, run, part_kind, may_be_none, is_file = [], None, '', False, False
+  if hint is FromRun or hint is OrFromRun:  # of any type
+    hint = hint[object]
+  while typing.get_origin(hint) is Annotated:
+    hint, *extras = typing.get_args(hint)
+    limits += [x for x in extras if type(x) in _LIMITS]
+    run = next((x for x in extras if isinstance(x, _Run)), run)
+    part_kind = next((x for x in extras if isinstance(x, str)), part_kind)
+    is_file |= any(isinstance(x, _IsFile) for x in extras)
+  if typing.get_origin(hint) in (typing.Union, types.UnionType):
+    some = [x for x in typing.get_args(hint) if x is not type(None)]
+    may_be_none = len(some) < len(typing.get_args(hint))
+    inner = _parameter(name, some[0] if len(some) == 1 else object, default)
+    return inner._replace(
+        limits=(*limits, *inner.limits), run=run or inner.run,
+        part_kind=part_kind or inner.part_kind, may_be_none=may_be_none)
+  choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+  basic = bool, int, float, str
+  kind = Part if part_kind else hint if hint in basic else (
+      type(default) if type(default) in basic and not choices else object)
+  return Parameter(name, kind, default, choices, tuple(limits), may_be_none,
+                   run, part_kind, is_file)
+
+
+def checked(function: _Function) -> _Function:
+  """Makes a function check its arguments by its annotations.
+
+  Raises:
+    UserError: when it is called with an invalid argument.
+  """
+  signature = inspect.signature(function)
+
+  @functools.wraps(function)
+  def call(*args, **kwargs):
+    known = parameters(function)
+    try:
+      bound = signature.bind(*args, **kwargs)
+    except TypeError:  # Python's own message has the name of the function
+      return function(*args, **kwargs)
+    for name, value in bound.arguments.items():
+      parameter = known.get(name)
+      if parameter and parameter.is_argument and not parameter.part_kind:
+        bound.arguments[name] = parameter.check(value)
+    return function(*bound.args, **bound.kwargs)
+
+  return call  # type: ignore[return-value]
+
+
+def function_of(kind: str, part: Part) -> Callable[..., Any]:
+  """Returns the function that a call names.
+
+  Raises:
+    UserError: if there is none.
+  """
+  known = kinds.KINDS[kind]
+  place = known.functions.get(part.name, part.name if part.is_own else None)
+  if place is None:
+    raise UserError(
+        f'--{kind} must be one of {", ".join(known.functions)}, or your own as '
+        f'MODULE:FUNCTION; got {part.name!r}'
+        f'{spelling.value(kind, part.name, list(known.functions))}')
+  return user_code.load(kind, place)
+
+
+@functools.cache
+def schema(kind: str, name: str) -> dict[str, Parameter]:
+  """Returns the arguments of a function of a kind, by name.
+
+  Those that all functions of the kind have come last.
+  """
+  own = {key: x for key, x in parameters(
+      function_of(kind, Part(name))).items()
+         if x.is_argument and key not in kinds.KINDS[kind].by_name}
+  common = kinds.KINDS[kind].common
+  return own | {key: _parameter(key, File if hint == 'File' else hint, default)
+                for key, (hint, default) in common.items()
+                if name not in kinds.KINDS[kind].without_common}
+
+
+def normal(kind: str, part: Part) -> Part:
+  """Returns an equal call with valid arguments in their types and order.
+
+  Arguments that have their default are left out, so that two calls of the same
+  function with the same arguments are equal.
+
+  Raises:
+    UserError: naming the first invalid argument, its value and a remedy.
+  """
+  from moon_jax import errors
+
+  function_of(kind, part)
+  known = schema(kind, part.name)
+  values = {}
+  for name, value in part.arguments:
+    if name not in known:
+      listed = f'the arguments {", ".join(known)}' if known else 'no arguments'
+      near = spelling.near(name, known)
+      others = [other for other in kinds.KINDS[kind].functions
+                if name in schema(kind, other)]
+      raise UserError(
+          f'--{kind}={part.name} has {listed}; got {name}={show(value)}' + (
+              f'; did you mean {near}?' if near else '. Remove it' + (
+                  f', or give --{kind}={" or ".join(others[:3])}'
+                  if others else '')))
+    with errors.in_command(**{name: f'{kind}.{name}'}):
+      values[name] = known[name].check(value)
+  for name, x in known.items():
+    if x.is_required and name not in values:
+      raise UserError(
+          f'--{kind}={part.name} needs a value of {name}; give --{kind}.{name}'
+          + ', or annotate it with moon_jax.FromRun[...] if the run has it'
+          * part.is_own)
+  return Part(part.name, tuple(
+      (name, values[name]) for name, x in known.items()
+      if name in values and not (
+          type(values[name]) is type(x.default) and values[name] == x.default
+          and not (x.run and x.run.is_argument))))
+
+
+def arguments(kind: str, part: Part) -> dict[str, Any]:
+  """Returns all arguments of a call, with defaults, by name."""
+  given = dict(normal(kind, part).arguments)
+  return {name: given.get(name, x.default)
+          for name, x in schema(kind, part.name).items()
+          if name in given or x.default is not inspect.Parameter.empty}
+
+
+def files(kind: str, part: Part) -> dict[str, str]:
+  """Returns the paths of the files that a call names, by argument.
+
+  The call may be one of another version, with arguments that are unknown now.
+  """
+  known = schema(kind, part.name)
+  return {name: value for name, value in part.arguments
+          if name in known and known[name].is_file and value}
+
+
+def make(kind: str, part: Part, **run: Any) -> Any:
+  """Calls the function of a part.
+
+  Args:
+    kind: the kind.
+    part: the call.
+    **run: the values of the run by name, for parameters of `FromRun`, and for
+      arguments of `OrFromRun` that the call does not give.
+
+  Raises:
+    UserError: if an argument is invalid or your own function fails.
+  """
+  from moon_jax import errors
+
+  function = function_of(kind, part)
+  known = parameters(function)
+  part = normal(kind, part)
+  given = {name: value for name, value in part.arguments
+           if name not in kinds.KINDS[kind].common}
+  for name, parameter in known.items():
+    declared = parameter.run is not None or (
+        name in kinds.KINDS[kind].by_name and name in run)
+    if name in given or not declared:
+      continue
+    if name in run:
+      given[name] = run[name]
+    elif parameter.default is inspect.Parameter.empty:
+      raise UserError(
+          f'--{kind}={part.name}: a run has no value {name} for this kind; it '
+          f'has {", ".join(run)}. Rename it, or give it a default')
+  if part.is_own:
+    return user_code.call(kind, part.name, function, **given)
+  with errors.in_command(**{name: f'{kind}.{name}' for name in known
+                            if known[name].is_argument}):
+    return function(**given)
+
+
+class Entry(NamedTuple):
+  """An argument, as the help and docs/parts.md show it."""
+
+  name: str
+  default: str  # as text; '' if it must be given
+  limits: str  # such as "at least 0"; '' if there are none
+  help: str  # from the docstring of the function
+
+
+def describe(kind: str, name: str) -> tuple[str, list[Entry]]:
+  """Returns what a function of a kind does, and its arguments.
+
+  Both are from its docstring and its signature.
+  """
+  documented = inspect.getdoc(
+      inspect.unwrap(function_of(kind, Part(name)))) or ''
+  summary, *_ = documented.partition('\n\n')
+  texts = _argument_texts(documented)
+  common = {'attackers': 'Fraction of the clients that are hostile throughout '
+            'the run; the seed of the partition chooses them.',
+            'download': "Whether downloads, the changes of the server's model, "
+            'are compressed too; all clients must take part in each round.',
+            'warmup': 'Rounds at the beginning in which the learning rate '
+            'increases linearly; the schedule starts after them.',
+            'availability_file': 'Text file of the times at which clients are '
+            'available: columns device, begin and end (seconds).'}
+  return ' '.join(summary.split()), [
+      Entry(x.name, '' if x.default is inspect.Parameter.empty
+            else 'of the run' if x.run else show(x.default), _limits(x),
+            texts.get(x.name) or common.get(x.name, ''))
+      for x in schema(kind, name).values()]
+
+
+def _argument_texts(documented):
+  """Returns the texts of the section Args of a docstring, by argument."""
+  match = re.search(
+      r'^(?:Args|Attributes):\n((?:  .*\n?|\n)+)', documented, re.M)
+  texts: dict[str, str] = {}
+  for line in (match[1] if match else '').splitlines():
+    if head := re.match(r'  (\w+): (.*)', line):
+      name = head[1]
+      texts[name] = head[2]
+    elif texts and line.startswith('    '):
+      texts[name] += f' {line.strip()}'
+  return {name: f'{text[:1].upper()}{text[1:]}' for name, text in texts.items()}
+
+
+def _limits(parameter):
+  if parameter.choices:
+    return ', '.join(map(str, parameter.choices))
+  return ', '.join(
+      f'{_LIMITS[type(limit)][1]} {getattr(limit, _LIMITS[type(limit)][0])}'
+      for limit in parameter.limits)

@@ -1,0 +1,104 @@
+"""Suggests what a name or a value that does not exist means.
+
+The values are those of other programs; see `moon_jax.config.suggest`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+import difflib
+import re
+
+_MIN_SIMILARITY = 0.7  # ratio of difflib
+_ENDINGS = ('csv', 'tsv', 'txt', 'json', 'npz', 'npy', 'parquet', 'zip', 'gz',
+            'py', 'pt', 'pth')  # of files, whose names are no functions
+
+
+def by_word(table: Mapping[str, str]) -> dict[str, str]:
+  """Returns the key for each word of the values."""
+  return {word: key for key, words in table.items() for word in words.split()}
+
+
+_ADAPTIVE = "--algorithm=fedavg --server='{}(learning_rate=0.01)'"
+
+# Flag -> name of a value elsewhere -> the value, or the flags that set it. The
+# names have letters and digits only.
+VALUES = {flag: by_word(table) for flag, table in {
+    'dataset': {
+        'fashion_mnist': 'fmnist fashion',
+        'tiny_imagenet': 'tiny tinyimagenet200 imagenet200',
+        'breast_cancer': 'wdbc'},
+    'partition': {
+        'dirichlet': 'noniid niid dir lda label labelskew labeldir '
+                     'noniidlabeldir hetero heterodir heterogeneous '
+                     'labeldistribution',
+        'iid': 'homo homogeneous uniform random',
+        'shards': 'shard sharding pathological pat noniidlabel1 noniidlabel2 '
+                  'noniidlabel3',
+        'quantity': 'iiddiffquantity quantityskew sizeskew unbalanced',
+        'feature_noise': 'noise featureskew gaussian',
+        'natural': 'real byuser bywriter user writer'},
+    'model': {
+        'simple_cnn': 'cnn simplecnnmnist smallcnn lenet',
+        'resnet50': 'resnet50cifar10 resnet50cifar100',
+        'char_lstm': 'lstm rnn charrnn stackedlstm',
+        'transformer': 'gpt decoder', 'mlp': 'dnn fc fcn'},
+    'algorithm': {
+        'solo': 'local localonly localtraining standalone',
+        'centralized': 'central allin pooled',
+        "--algorithm=fedavg --server='sgd(momentum=0.9)'": 'fedavgm',
+        _ADAPTIVE.format('adam'): 'fedadam fedopt',
+        _ADAPTIVE.format('yogi'): 'fedyogi',
+        _ADAPTIVE.format('adagrad'): 'fedadagrad'},
+    'aggregation': {
+        'average': 'avg mean fedavg', 'trimmed_mean': 'trmean fedtrimmedavg',
+        'median': 'fedmedian', 'multi_krum': 'mkrum', 'geometric_median':
+        'rfa geomed', 'centred_clipping': 'cc centeredclipping'},
+    'attack': {
+        'inner_product': 'ipm foe', 'little_is_enough': 'alie lie',
+        'sign_flip': 'signflipping', 'label_flip': 'labelflipping',
+        'gaussian': 'noise'},
+    'weighting': {'examples': 'samples size datasize numexamples',
+                  'uniform': 'equal'},
+    'schedule': {
+        'constant': 'none', 'cosine': 'cos cosineannealing', 'step': 'steplr'},
+    'client_state': {'memory': 'ram', 'disk': 'file'},
+}.items()}
+
+
+def near(name: str, known: Iterable[str]) -> str:
+  """Returns the known name that is most similar to a name, or ''."""
+  found = difflib.get_close_matches(name, known, n=1, cutoff=_MIN_SIMILARITY)
+  return found[0] if found else ''
+
+
+def value(name: str, given: object, choices: Sequence[str]) -> str:
+  """Returns "; did you mean --NAME=CHOICE?" for an invalid value, or ''."""
+  word = letters(str(given))
+  by_letters = {letters(choice): choice for choice in choices}
+  by_letters |= VALUES.get(name, {})
+  keys = [word] if word in by_letters else []
+  keys = keys or [key for key in map(letters, choices)
+                  if len(word) > 2 and key.startswith(word)]
+  keys = keys or difflib.get_close_matches(
+      word, by_letters, n=1, cutoff=_MIN_SIMILARITY)
+  found = [by_letters[key] for key in keys]
+  options = [text if text.startswith('--') else f'--{name}={text}'
+             for text in found]
+  return f'; did you mean {" or ".join(options)}?' if options else ''
+
+
+def colon(name: str, given: object) -> str:
+  """Returns "; did you mean --NAME=MODULE:FUNCTION?" for MODULE.FUNCTION."""
+  module, dot, function = str(given).rpartition('.')
+  custom = f'{module}:{function}'
+  is_meant = dot and is_user_code(custom) and function not in _ENDINGS
+  return f'; did you mean --{name}={custom}?' if is_meant else ''
+
+
+def is_user_code(name: str) -> bool:
+  """Returns whether a name denotes custom code, MODULE:FUNCTION."""
+  return bool(re.fullmatch(r'\w+(\.\w+)*:\w+', name))
+
+
+def letters(name: str) -> str:
+  """Returns the letters and digits of a name, in lower case."""
+  return re.sub(r'[^a-z0-9]', '', name.lower())

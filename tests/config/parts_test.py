@@ -1,0 +1,225 @@
+"""Parts: calls, their text, and the schema that signatures give."""
+
+import sys
+import types
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Lt
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+import moon_jax as mj
+from moon_jax.cli import command_line
+from moon_jax.config import Config, FromRun, KINDS, OrFromRun, Part, parts
+from moon_jax.errors import UserError
+
+_words = st.from_regex(r'[a-z_][a-z0-9_]{0,8}', fullmatch=True)
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | _words | st.text(max_size=9)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.lists(st.integers(), max_size=3),
+    lambda inner: st.builds(
+        Part, _words, st.dictionaries(_words, inner, max_size=3).map(
+            lambda x: tuple(x.items()))), max_leaves=4)
+
+
+@given(name=_words, arguments=st.dictionaries(_words, _values, max_size=4))
+def test_text_of_a_part_gives_the_part_again(name, arguments):
+  part = Part(name, tuple(arguments.items()))
+  assert parts.parse('algorithm', str(part)) == part
+
+
+@pytest.mark.parametrize('text, expected', [
+    ('moon', Part('moon')), ('moon()', Part('moon')),
+    (' moon( mu = 5 ) ', Part('moon', (('mu', 5),))),
+    ('f(a=-1e-5, b=[1, 2], c="x, y)", d=None, e=True,)', Part('f', (
+        ('a', -1e-5), ('b', [1, 2]), ('c', 'x, y)'), ('d', None),
+        ('e', True)))),
+    ('gossip(graph=ring)', Part('gossip', (('graph', 'ring'),))),
+    ('file(path=/data/a.npz)', Part('file', (('path', '/data/a.npz'),))),
+    ('my.module:f(a=1)', Part('my.module:f', (('a', 1),))),
+    ('fedbuff(staleness=polynomial(exponent=1), buffer_size=5)', Part(
+        'fedbuff', (('staleness', Part('polynomial', (('exponent', 1),))),
+                    ('buffer_size', 5)))),
+])
+def test_calls(text, expected):
+  assert parts.parse('algorithm', text) == expected
+
+
+@pytest.mark.parametrize('text, words', [
+    ('moon(5)', "'5' is not NAME=VALUE"),
+    ('moon(mu=1, mu=2)', 'mu is given twice'),
+    ('moon(mu=1', 'name or a call'), ('', 'name or a call'), ('a b', 'a call'),
+    ('moon(mu=a b)', 'in quotes'), ('moon(mu=1)(x=2)', 'name or a call'),
+    (5, 'a int'), ('x.y', 'name or a call'), ('moon(mu=__import__("os"))',
+                                              'is not NAME=VALUE')])
+def test_text_that_is_no_call_is_refused(text, words):
+  with pytest.raises(UserError, match='--algorithm must be') as error:
+    Config(algorithm=text)
+  assert words in str(error.value) and 'moon(mu=5)' in str(error.value)
+
+
+@pytest.mark.parametrize('words, expected', [
+    (['--algorithm=moon', '--algorithm.mu=5'], 'moon(mu=5)'),
+    (['--algorithm.mu=5'], 'moon(mu=5)'),  # the default is moon
+    (['--algorithm=moon(mu=1, num_negatives=2)', '--algorithm.mu=5'],
+     'moon(mu=5, num_negatives=2)'),
+    (['--algorithm=moon(mu=1)', '--algorithm=moon'], 'moon'),
+    (['--algorithm.mu=1', '--algorithm=fedavg'], 'fedavg'),
+    (['--algorithm.mu=1', '--algorithm.mu=2'], 'moon(mu=2)'),
+    (['-algorithm=fedavg'], 'fedavg'),
+    # As absl reads other flags, a value may be the next word.
+    (['--algorithm', 'fedprox', '--algorithm.mu=2'], 'fedprox(mu=2)'),
+    (['--algorithm.mu=2', '-algorithm', 'fedavg'], 'fedavg'),
+    (['--algorithm.mu', '3', '--seed', '1'], 'moon(mu=3)')])
+def test_later_flags_win_and_a_call_replaces_the_part(words, expected):
+  assert str(command_line.config_of(words).algorithm) == expected
+
+
+def test_flags_after_a_file_change_its_part(tmp_path):
+  file = tmp_path / 'a.flags'
+  file.write_text('# a comment\n--algorithm=moon(mu=3, num_negatives=2)\n'
+                  '--partition.beta=0.3\n')
+  config = command_line.config_of([
+      f'--flagfile={file}', '--algorithm.mu=1', '--partition=iid'])
+  assert str(config.algorithm) == 'moon(mu=1, num_negatives=2)'
+  assert str(config.partition) == 'iid'
+
+
+@pytest.mark.parametrize('word, words', [
+    ('--algorithm.mu', 'needs a value'), ('--algorithm', 'needs a value'),
+    ('--seed.mu=1', 'is no part of a run'),
+    ('--nothing.mu=1', 'is no part of a run'),
+    ('--algoritm.mu=1', r'did you mean --algorithm\.mu=1\?')])
+def test_flags_of_no_part_are_refused(word, words):
+  with pytest.raises(UserError, match=words):
+    command_line.config_of([word])
+
+
+@pytest.fixture
+def own(monkeypatch):
+  """Returns a module of one's own."""
+  module = types.ModuleType('own_parts')
+  module.__file__ = __file__
+  module.__spec__ = types.SimpleNamespace(origin=__file__)
+  monkeypatch.setitem(sys.modules, 'own_parts', module)
+  return module
+
+
+def half(fraction: Annotated[float, Ge(0), Lt(1)] = 0.5,
+         form: Literal['a', 'b'] = 'a', count: int | None = None,
+         num_clients: FromRun[int] = 0, byzantine: OrFromRun[int] = 1,
+         needed: bool = False):
+  return fraction, form, count, num_clients, byzantine, needed
+
+
+def test_arguments_are_converted_and_values_of_the_run_are_given(own):
+  own.half = half
+  make = lambda text, **run: parts.make(
+      'algorithm', parts.parse('algorithm', f'own_parts:half{text}'), **run)
+  run = {'num_clients': 7, 'byzantine': 3}
+  assert make('', **run) == (.5, 'a', None, 7, 3, False)
+  assert make('(fraction=0, form=b, count=2, byzantine=1, needed=true)',
+              **run) == (0., 'b', 2, 7, 1, True)
+  normal = parts.normal('algorithm', parts.parse(
+      'algorithm', 'own_parts:half(form=a, fraction=0, count=None)'))
+  assert normal == Part('own_parts:half', (('fraction', 0.),))
+  assert type(normal['fraction']) is float
+  normal = parts.normal('algorithm', Part('own_parts:half', (
+      ('fraction', np.float32(.25)), ('count', np.int64(3)))))
+  assert str(normal) == 'own_parts:half(fraction=0.25, count=3)'
+
+
+@pytest.mark.parametrize('call, words', [
+    ('fraction=1', '--algorithm.fraction must be below 1; got 1'),
+    ('fraction=-1', '--algorithm.fraction must be at least 0; got -1'),
+    ('fraction=True', 'must be a finite number; got True'),
+    ('fraction=1e999', 'must be a finite number; got inf'),
+    ('fraction=x', "must be a finite number; got 'x'"),
+    ('count=[1]', 'must be an integer; got [1]'),
+    ('form=c', '--algorithm.form must be one of a, b'),
+    ('count=1.5', '--algorithm.count must be an integer; got 1.5'),
+    ('needed=1', '--algorithm.needed must be True or False; got 1'),
+    ('num_clients=3', 'has the arguments fraction, form, count, byzantine, '
+     'needed; got num_clients=3'),
+    ('fracton=1', 'did you mean fraction')])
+def test_invalid_arguments_are_refused(own, call, words):
+  own.half = half
+  with pytest.raises(UserError) as error:
+    parts.normal('algorithm', parts.parse(
+        'algorithm', f'own_parts:half({call})'))
+  assert words in str(error.value)
+
+
+@pytest.mark.parametrize('kind, call, words', [
+    ('algorithm', 'fedavg(mu=5)', '--algorithm=fedavg has no arguments; got '
+     'mu=5. Remove it, or give --algorithm=fedprox or moon'),
+    ('privacy', 'none(clip=1)', 'give --privacy=client or example'),
+    ('partition', 'iid(beta=1)', '--partition=dirichlet or quantity'),
+    ('model', 'mlp(norm=group)', '--model=resnet18 or resnet50'),
+    ('schedule', 'constant(nothing=1)', 'has the arguments warmup; got '
+     'nothing=1. Remove it')])
+def test_functions_that_have_an_argument_are_named(kind, call, words):
+  with pytest.raises(UserError) as error:
+    parts.normal(kind, parts.parse(kind, call))
+  assert words in str(error.value)
+
+
+def test_arguments_without_default_must_be_given(own):
+  own.one = lambda x: x
+  for text, words in (('', 'needs a value of x'), ('(x=2)', '')):
+    part = parts.parse('algorithm', f'own_parts:one{text}')
+    if words:
+      with pytest.raises(UserError, match=words):
+        parts.normal('algorithm', part)
+    else:
+      assert parts.make('algorithm', part) == 2
+
+
+def test_a_value_that_the_run_does_not_have_is_refused(own):
+  def wants(speed: FromRun[float]):
+    return speed
+
+  own.wants = wants
+  with pytest.raises(UserError, match='has no value speed.*num_clients'):
+    parts.make('algorithm', Part('own_parts:wants'), num_clients=1)
+
+
+def test_values_of_the_run_need_no_type(own):
+  def bare(labels: FromRun, byzantine: OrFromRun = 1):
+    return labels, byzantine
+
+  own.bare = bare
+  make = lambda text: parts.make(
+      'algorithm', parts.parse('algorithm', text), labels=[1], byzantine=2)
+  assert make('own_parts:bare') == ([1], 2)
+  assert make('own_parts:bare(byzantine=3)') == ([1], 3)
+  with pytest.raises(UserError, match='has the arguments byzantine; got lab'):
+    make('own_parts:bare(labels=1)')
+
+
+def test_python_checks_the_same_limits():
+  for call, words in ((lambda: mj.moon(mu=-1), 'mu must be at least 0; got -1'),
+                      (lambda: mj.moon(num_negatives=0), 'at least 1'),
+                      (lambda: mj.moon(pool='x'), 'one of newest, released'),
+                      (lambda: mj.fedprox(-.1), 'mu must be at least 0')):
+    with pytest.raises(UserError, match=words):
+      call()
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_each_function_has_an_example_with_all_defaults(kind):
+  """What the help shows can be given: defaults are valid and left out."""
+  for name in KINDS[kind].functions:
+    known = parts.schema(kind, name)
+    required = {'every': 3, 'clip': 1., 'concurrency': 4, 'buffer_size': 2,
+                'path': 'x'}
+    given = Part(name, tuple(
+        (key, required[key] if x.is_required else x.default)
+        for key, x in known.items()))
+    kept = parts.normal(kind, parts.parse(kind, str(given)))
+    assert {key for key, _ in kept.arguments} == {
+        key for key, x in known.items() if x.is_required or (
+            x.run and x.run.is_argument)}, name
