@@ -540,7 +540,8 @@ class Simulations:
 
     Args:
       runs: their indices, ascending; the others stay as they are.
-      wait, keeps_models: see `Simulation.run_round`.
+      wait: see `Simulation.run_round`.
+      keeps_models: see `Simulation.run_round`.
 
     Returns:
       For each of the runs its record, with an equal share of the time; or a
