@@ -224,7 +224,7 @@ def content(**changes):
   rates = [federation.hparams(t)['learning_rate'] for t in range(6)]
   return {field.name: described(getattr(federation, field.name))
           for field in dataclasses.fields(federation)
-          if field.name not in ('config', 'learning_rate')} | {
+          if field.name not in ('config', 'learning_rate', '_built')} | {
               'learning_rate': rates}
 
 
