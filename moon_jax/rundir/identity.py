@@ -132,9 +132,11 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
                     'the file from a copy, or name another --workdir')
   for name in sorted(inputs.keys() | old_inputs):
     if old_inputs.get(name) != inputs.get(name):
+      values = new | config.files()
+      setting = f'{name}={values[name]}' if name in values else name
       raise UserError(
           f'--workdir={path} must hold a run of the same input, got a run '
-          f'where --{name} had other content; name another --workdir, or '
+          f'where --{setting} had other content; name another --workdir, or '
           'delete it')
 
 
