@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 import contextlib
+import contextvars
 import io
 import re
 import signal
@@ -10,6 +11,13 @@ import sys
 _MAX_CHARACTERS = 200  # of an error of a library in a message
 # A flag, but not those of a command that a message recommends.
 _FLAG = re.compile(r'(moon-jax .*)|--([a-z]\w*)')
+
+
+# Arguments in Python -> flags of another name.
+_FLAGS = {'dropout_rate': 'rounds.dropout_rate',
+          'dropout_stage': 'rounds.dropout_stage'}
+# Whether messages name flags, as those of commands, or arguments in Python.
+_IS_COMMAND = contextvars.ContextVar('is_command', default=False)
 
 
 class UserError(ValueError):
@@ -38,7 +46,31 @@ def escape_output() -> None:
 
 
 @contextlib.contextmanager
-def in_python(is_python: bool = True, **arguments: str) -> Iterator[None]:
+def of_command() -> Iterator[None]:
+  """Names settings in messages as a command does: --batch_size=8."""
+  token = _IS_COMMAND.set(True)
+  try:
+    yield
+  finally:
+    _IS_COMMAND.reset(token)
+
+
+def names_flags() -> bool:
+  """Returns whether messages name flags, and not arguments in Python."""
+  return _IS_COMMAND.get()
+
+
+def setting(name: str, value: object = '') -> str:
+  """Returns a setting as messages name it: --seed=1, or seed=1 in Python.
+
+  `value` is left out if it is ''.
+  """
+  title = f'--{_FLAGS.get(name, name)}' if names_flags() else name
+  return title if value == '' else f'{title}={value}'
+
+
+@contextlib.contextmanager
+def in_python(**arguments: str) -> Iterator[None]:
   """Names arguments instead of flags in errors: batch_size=8.
 
   `arguments` maps flags to arguments that have another name.
@@ -46,7 +78,7 @@ def in_python(is_python: bool = True, **arguments: str) -> Iterator[None]:
   try:
     yield
   except (UserError, DivergedError) as error:
-    if is_python:
+    if not names_flags():
       error.args = (_FLAG.sub(
           lambda match: match[1] or arguments.get(match[2], match[2]),
           str(error)),)
@@ -89,7 +121,15 @@ class DivergedError(ArithmeticError):
   """A loss became NaN or infinite.
 
   `python -m moon_jax.train` exits with status 1.
+
+  Attributes:
+    reason: what became so, and where.
+    remedy: what to change; '' if not known.
   """
+
+  def __init__(self, reason: str, remedy: str = ''):
+    super().__init__(f'{reason}. {remedy}' if remedy else reason)
+    self.reason, self.remedy = reason, remedy
 
 
 class InterruptedRun(Exception):

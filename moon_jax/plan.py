@@ -59,10 +59,11 @@ def measured(config: Config) -> str:
   from moon_jax.simulation import build, memory, round_spec
   from moon_jax.sweep import plan as plan_lib
 
-  spec = round_spec.alone(build.federation(config))
+  spec = round_spec.alone(
+      build.federation(config), num_checkpoints=config.num_checkpoints())
   shape, cohorts = spec.shape, spec.federation.cohorts
-  rates = plan_lib.measure(spec)
-  cost = plan_lib.estimate([spec], rates)
+  rates = plan_lib.measure(spec, config)
+  cost = plan_lib.estimate([spec], [config], rates)
   steps = statistics.fmean(
       float(spec.steps_C[cohort].sum())
       for cohort in cohorts[:plan_lib.ROUNDS])

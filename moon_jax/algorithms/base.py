@@ -269,6 +269,8 @@ class Algorithm(NamedTuple):
     download_bytes: the same of the global model that the server sends.
     made_of: the functions around it, the innermost one first, and methods that
       not all functions may go around; see `moon_jax.algorithms.order`.
+    source: the call of a configuration that made it, such as "moon(mu=5)", for
+      messages; '' of a value in Python.
   """
 
   init_server: Callable[[Variables], PyTree]
@@ -295,6 +297,12 @@ class Algorithm(NamedTuple):
   upload_bytes: Callable[[Variables, Mapping[str, Any]], int] | None = None
   download_bytes: Callable[[Variables, Mapping[str, Any]], int] | None = None
   made_of: tuple[str, ...] = ()
+  source: str = ''
+
+  @property
+  def has_private_gradients(self) -> bool:
+    """Whether local steps compute the gradient of each example."""
+    return 'with_private_gradients' in self.made_of
 
   @property
   def draws_per_client(self) -> bool:

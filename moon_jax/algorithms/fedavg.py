@@ -40,6 +40,12 @@ def fedavg() -> Algorithm:
   )
 
 
+def centralized() -> Algorithm:
+  """Returns FedAvg for one client with all data, which sends nothing."""
+  return fedavg()._replace(download_bytes=lambda variables, hparams: 0,
+                           upload_bytes=lambda variables, hparams: 0)
+
+
 def with_terms(terms_fn: Callable, penalties: Mapping[str, str],
                hparams: Mapping[str, float]) -> Algorithm:
   """Returns FedAvg with more terms in the loss: CE + sum_j weight_j term_j.

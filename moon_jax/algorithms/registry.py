@@ -183,9 +183,9 @@ def combined(config: Config) -> Algorithm:
     algorithm = user.checked(str(config.algorithm), algorithm)
   user.check_hparams(algorithm.hparams)
   if config.aggregation.name in ('fednova', 'scaffold'):
-    return parts.make('aggregation', config.aggregation, algorithm=algorithm,
-                      num_clients=config.num_clients)
-  return algorithm
+    algorithm = parts.make('aggregation', config.aggregation,
+                           algorithm=algorithm, num_clients=config.num_clients)
+  return algorithm._replace(source=str(config.algorithm))
 
 
 def make(config: Config, cohort_size: int | None = None) -> Algorithm:

@@ -10,10 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moon_jax import trees, user_code
+from moon_jax import errors, trees, user_code
 from moon_jax.algorithms import base, fedavg
 from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message
-from moon_jax.config import is_user_code
 from moon_jax.errors import UserError
 from moon_jax.models import Model
 from moon_jax.models import user as user_model
@@ -55,13 +54,11 @@ def check_hparams(hparams: Any) -> None:
                       f'got {value!r}. Functions can close over other values')
 
 
-def check(name: str, algorithm: Algorithm, model: Model,
-          example: jax.Array, labels: Any, num_classes: int = 0,
-          hparams: Iterable[str] = ()) -> None:
+def check(algorithm: Algorithm, model: Model, example: jax.Array, labels: Any,
+          num_classes: int = 0, hparams: Iterable[str] = ()) -> None:
   """Traces each function once and checks the type of its result.
 
   Args:
-    name: the algorithm in messages, such as "--algorithm=MODULE:FACTORY".
     algorithm: to check.
     model: the network.
     example: a normalized batch of one input.
@@ -75,6 +72,7 @@ def check(name: str, algorithm: Algorithm, model: Model,
       --algorithm also if its code fails; for a value in Python the error of the
       code propagates.
   """
+  name = errors.setting('algorithm', algorithm.source)
   at = lambda function: user_code.place(getattr(algorithm, function))
   for function, default in fedavg.fedavg()._asdict().items():
     if callable(default):
@@ -91,10 +89,10 @@ def check(name: str, algorithm: Algorithm, model: Model,
 
   traced = lambda model: jax.eval_shape(
       functools.partial(trace, model), jax.random.key(0))
-  value = name.removeprefix('--algorithm=').partition('(')[0]
+  own = user_code.name_in(algorithm.source)
   try:
-    if is_user_code(value):
-      user_code.call('algorithm', value, traced, model)
+    if own:
+      user_code.call('algorithm', own, traced, model)
     else:
       traced(model)
   except Exception:

@@ -241,7 +241,8 @@ def start(name: str, run: Callable[..., None], page: help_page.Page,
       end = '' if reason.endswith('?') else '.'
       _fail(name, f'{reason}{end} --help lists the flags and their values', 2)
 
-  app.run(main, flags_parser=flags_parser)
+  with errors.of_command():
+    app.run(main, flags_parser=flags_parser)
 
 
 def _run(name, run, config, named, is_one_run):

@@ -35,7 +35,8 @@ def start(parser: argparse.ArgumentParser,
   arguments = parser.parse_args()
   user_code.search_current_directory()
   try:
-    status = run(arguments)
+    with errors.of_command():
+      status = run(arguments)
     sys.stdout.flush()
     sys.exit(status)
   except (UserError, OSError) as error:

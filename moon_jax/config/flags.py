@@ -421,6 +421,11 @@ class Config:
     # Rounded first: 0.29 of 100 clients is below 29 in floating point.
     return int(round(self.num_clients * self.participation, 6))
 
+  def num_checkpoints(self) -> int:
+    """Returns the checkpoints that may exist while one is written; 0 without.
+    """
+    return (self.checkpoint_keep + 1) * (self.checkpoint_every > 0)
+
   def misses_clients(self) -> bool:
     """Returns whether a client may have no part in a round."""
     return self.participation != 1 or self.cohort.name != 'uniform'

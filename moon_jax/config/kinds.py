@@ -82,7 +82,7 @@ KINDS: dict[str, Kind] = {
     'algorithm': Kind(
         {name: f'moon_jax.algorithms.{name}:{name}' for name in METHODS}
         | _in('algorithms.moon', 'moon_l2')
-        | _in('algorithms.fedavg', centralized='fedavg'), 'moon(mu=5)'),
+        | _in('algorithms.fedavg', 'centralized'), 'moon(mu=5)'),
     'optimizer': Kind(
         _in('optimizers', 'sgd', 'adam', 'amsgrad')
         | {name: f'optax:{name}' for name in _OPTAX}, 'sgd(momentum=0.9)',

@@ -180,6 +180,8 @@ class Timeline(NamedTuple):
       arrived; () if not known. Only pictures use them.
     fractions: for each client in `cohorts` the fraction of its local steps that
       it takes, above 0 and at most 1; () if each takes all.
+    cohort_size: the most clients of a round for which memory is planned, if
+      further rounds may have more than those in `cohorts`; 0 if not.
   """
 
   cohorts: list[list[int]]
@@ -188,6 +190,7 @@ class Timeline(NamedTuple):
   too_stale: int = 0
   spans: Sequence[Sequence[tuple[float, float]]] = ()
   fractions: Sequence[Sequence[float]] = ()
+  cohort_size: int = 0
 
 
 def lognormal(num_clients: FromRun[int], seed: FromRun[int],

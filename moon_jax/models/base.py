@@ -69,6 +69,8 @@ class Model(NamedTuple):
     apply: see above.
     uses_mask: whether `apply` uses `mask_B`.
     place: " (at FILE, line N)" of a custom network, for messages.
+    source: the call of a configuration that made it, such as "simple_cnn", for
+      messages; '' of a value in Python.
     task: what labels mean; simulations set that of their data.
     frozen: `(inputs) -> tree`. Returns the weights that do not train, which
       are neither sent nor stored for clients; None if all train. `apply` has
@@ -81,6 +83,7 @@ class Model(NamedTuple):
   place: str = ''
   task: tasks.Task = tasks.CLASSIFICATION
   frozen: Callable[[jax.Array], Any] | None = None
+  source: str = ''
 
   def with_frozen(self, tree: Any) -> 'Model':
     """Returns the model with these results of `frozen`, if it has any."""

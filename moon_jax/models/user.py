@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moon_jax import tasks, trees, user_code
+from moon_jax import errors, tasks, trees, user_code
 from moon_jax.config import parts
 from moon_jax.config.parts import Part
 from moon_jax.errors import UserError
@@ -35,7 +35,8 @@ def network(part: Part, **run: Any) -> Model:
 
   They are num_classes, num_tokens (0 without tokens) and task.
   """
-  return make(part, **run) if part.is_own else parts.make('model', part, **run)
+  made = make(part, **run) if part.is_own else parts.make('model', part, **run)
+  return made._replace(source=str(part))
 
 
 def make(part: Part, **run: Any) -> Model:
@@ -318,15 +319,14 @@ def kind_of(value: Any) -> str:
   return f'{type(value).__name__}{shown}'
 
 
-def check(name: str, model: Model, example: jax.Array,
-          num_classes: int, labels: np.ndarray) -> None:
+def check(model: Model, example: jax.Array, num_classes: int,
+          labels: np.ndarray) -> None:
   """Traces the network in both modes and checks its outputs.
 
   For a value of --model an error of its code is reported as a `UserError`; for
   a value in Python it propagates.
 
   Args:
-    name: the network in messages, such as "--model=MODULE:FACTORY".
     model: the network.
     example: a normalized batch of one input.
     num_classes: K, of the data set.
@@ -342,9 +342,10 @@ def check(name: str, model: Model, example: jax.Array,
     return variables, results
 
   shapes = functools.partial(jax.eval_shape, trace, jax.random.key(0))
-  flag, _, value = name.partition('--model=')
+  name = errors.setting('model', model.source)
+  own = user_code.name_in(model.source)
   variables, results = (
-      shapes() if flag else user_code.call('model', value, shapes))
+      user_code.call('model', own, shapes) if own else shapes())
   for (outputs, after), mode in zip(results, ('True', 'False')):
     _check_outputs(name, outputs, np.repeat(labels, 2, 0), num_classes, model)
     if different := trees.difference(after, variables):

@@ -25,6 +25,7 @@ from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, flags_with
 from moon_jax.data import mapped
 from moon_jax.errors import UserError
+from moon_jax.models import Model
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec
 
@@ -147,7 +148,7 @@ def of(spec: RoundSpec) -> dict[str, Hashable]:
 
 def of_federation(federation: Federation) -> dict[str, Hashable]:
   """Returns the part of `of` that does not depend on devices."""
-  data, config = federation.data, federation.config
+  data = federation.data
   return {
       **{name: getattr(federation, name) for name in _SETTINGS},
       'batch_size': min(federation.batch_size,
@@ -156,7 +157,6 @@ def of_federation(federation: Federation) -> dict[str, Hashable]:
       'data': (_Arrays([data.train_inputs, data.test_inputs]), *map(_value, (
           data.train_labels, data.test_labels, data.mean, data.std,
           data.augmentation, data.task, federation.input_noise_std))),
-      'config': program_key(config) if config else None,
       'model': _value(federation.model),
       'optimizer': _value(federation.optimizer._replace(hparams={})),
       'algorithm': _value(federation.algorithm),
@@ -195,14 +195,16 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
   Functions are equal if their code is, all that they close over, and the module
   data that they use, directly or through functions of the same module.
   The hyperparameters of an algorithm do not count, since they are arrays in the
-  program. Objects without known contents are equal to no other. `outer` has the
-  identities of the objects that contain `x`.
+  program, nor does where values come from. Objects without known contents are
+  equal to no other. `outer` has the identities of the objects that contain `x`.
   """
   if id(x) in outer:
     return 'itself', outer[::-1].index(id(x))
   inner = functools.partial(_value, outer=(*outer, id(x)))
   if isinstance(x, Algorithm):
-    return Algorithm, tuple(map(inner, x._replace(hparams={})))
+    return Algorithm, tuple(map(inner, x._replace(hparams={}, source='')))
+  if isinstance(x, Model):
+    return Model, tuple(map(inner, x._replace(source='')))
   if isinstance(x, functools.partial):
     return 'partial', inner(x.func), inner(x.args), inner(x.keywords)
   if isinstance(x, types.FunctionType):

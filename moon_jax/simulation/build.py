@@ -1,11 +1,14 @@
 """Builds federations from configurations; no other module does."""
 
+from collections.abc import Sequence
 import dataclasses
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from moon_jax import errors, learning_rates
+from moon_jax import errors, learning_rates, optimizers
 from moon_jax.algorithms import registry
+from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, Part
 from moon_jax.config import parts as parts_lib
 from moon_jax.config.kinds import DATA_ATTACKS
@@ -20,6 +23,7 @@ from moon_jax.data import (
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import clock as clock_lib
 from moon_jax.data import cohort as cohort_lib
+from moon_jax.data.clock import Clock
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import processes
 from moon_jax.errors import UserError
@@ -29,6 +33,7 @@ from moon_jax.models.base import Variables
 from moon_jax.simulation import (
   checks,
   federation_checks,
+  initial_state,
   metric_functions,
   round_spec,
 )
@@ -71,10 +76,6 @@ def of_valid(config: Config, dataset: Dataset | None = None,
   federation_checks.check_dataset(
       dataset, f'--dataset={config.dataset}', config.eval_examples)
   dataset = dataset.with_int32_labels()
-  given = {'data'} | {name for name, value in (
-      ('clients', clients), ('cohorts', cohorts),
-      ('init_variables', init_variables if not config.init_from else None)
-  ) if value is not None}
   parts = _split(config, dataset, clients)
   if parts.train_labels is not None:
     dataset = dataset._replace(train_labels=parts.train_labels)
@@ -84,21 +85,34 @@ def of_valid(config: Config, dataset: Dataset | None = None,
         config), config.split_seed())
     test_sets['backdoor'] = trigger.test_set(
         dataset.with_test_examples(config.eval_examples))
-  cohorts = _cohorts(config, cohorts)
+  cohorts, select = _cohorts(config, cohorts), registry.selection_of(config)
   noise_std = None
   if config.partition.name == 'feature_noise':
     noise_std = partition.noise_std(
         parts.clients, config.args('partition')['noise_std'],
         len(dataset.train_labels))
-  values = {
+  network = model(config, dataset)
+  algorithm = registry.make(
+      dataclasses.replace(config, rounds=Part('synchronous'))
+      if config.is_asynchronous() else config, max(map(len, cohorts)))
+  _check_has_global_model(config, algorithm)
+  _check_counts_once(config, parts.clients)
+  timed, clock = {}, registry.clock_of(config)
+  is_from_file = bool(config.init_from) and init_variables is not None
+  if clock or is_from_file:
+    traced = round_spec.trace(
+        dataset, network, algorithm, optimizers.of(config.optimizer))
+  if is_from_file:
+    init_variables = initial_state.checked(
+        init_variables, traced.model, f'--init_from={config.init_from}')
+  if clock:
+    plan = _ByClock(config, clock, parts.clients, cohorts, algorithm, traced)
+    timed = plan.rounds() if select is None else plan.seconds_and_availability()
+  made = Federation(**{
       **{name: getattr(config, name) for name in SETTINGS},
       **_training(config),
       'data': dataset, 'clients': parts.clients, 'cohorts': cohorts,
-      'selection': registry.selection_of(config),
-      'model': model(config, dataset),
-      'algorithm': registry.make(
-          dataclasses.replace(config, rounds=Part('synchronous'))
-          if config.is_asynchronous() else config, max(map(len, cohorts))),
+      'selection': select, 'model': network, 'algorithm': algorithm,
       'learning_rate': learning_rates.make(config),
       'planned_rounds': config.num_rounds, 'input_noise_std': noise_std,
       'validation': parts.validation, 'test_sets': test_sets,
@@ -110,12 +124,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
       # Examples that stay in a file are read round by round.
       'shard_data': (
           config.shard_data or mapped.is_mapped(dataset.train_inputs)),
-      'init_variables': init_variables, 'config': config}
-  made = Federation(**values, _built={
-      name: value for name, value in values.items() if name not in given})
-  _check_counts_once(config, made.clients)
-  if clock := registry.clock_of(config):
-    made = _timed(config, made, clock)
+      'init_variables': init_variables, **timed})
   if made.selection is not None:  # errors in a user's function show at once
     processes.run_on_first_process(
         lambda: made.selected(selection.begin(made.num_clients)))
@@ -178,31 +187,63 @@ def _check_counts_once(config, clients):
         f'--partition than {config.partition}')
 
 
-def _timed(config, federation, clock):
-  """Returns the federation with rounds that the clock plans, or measures."""
-  seconds, transfer = round_spec.seconds(federation, clock)
-  if federation.selection is not None:
-    return federation.with_built(
-        client_seconds=seconds,
-        availability=None if clock.is_always_available() else clock)
-  steps = round_spec.local_steps(federation)
-  num_rounds = max(config.num_rounds, len(federation.cohorts))
-  rounds = parts_lib.make('rounds', config.rounds)
-  with errors.in_command(**{name: f'rounds.{name}' for name in (
-      'over_selection', 'concurrency', 'buffer_size', 'tiers')}):
-    timeline = clock_lib.asynchronous(
-        clock, seconds, rounds.concurrency, rounds.buffer_size, num_rounds,
-        config.seed, rounds.max_staleness
-    ) if config.is_asynchronous() else clock_lib.synchronous(
-        clock, seconds, config.cohort_size(), num_rounds, config.seed,
-        rounds.over_selection, rounds.deadline,
-        federation.cohorts if config.cohort.name == 'file' else None,
-        (transfer, steps) if rounds.partial_work else None, rounds.tiers,
-        federation.algorithm.min_received)
-  # Cohorts of more rounds may be larger, so the timeline's do not count.
-  return federation.with_built(
-      timeline=timeline, cohorts=timeline.cohorts,
-      algorithm=registry.make(config, federation.cohort_size))
+def _check_has_global_model(config, algorithm):
+  if config.keep_best and algorithm.per_client_init:
+    raise UserError(
+        f'--keep_best saves the global model, and --algorithm='
+        f'{config.algorithm} has none (per_client_init); remove --keep_best')
+
+
+class _ByClock(NamedTuple):
+  """What a clock needs to plan rounds, or to measure those of a selection."""
+
+  config: Config
+  clock: Clock
+  clients: Sequence[np.ndarray]
+  cohorts: list[list[int]]
+  algorithm: Algorithm  # without staleness
+  traced: round_spec.Traced  # of this algorithm
+
+  def _seconds(self, examples_C):
+    return self.clock.seconds(
+        examples_C, *round_spec.wire_bytes(self.algorithm, self.traced))
+
+  def seconds(self) -> np.ndarray:
+    """Returns how long each client takes in a round, float [C]."""
+    return self._seconds(round_spec.local_examples(
+        self.config, clients_lib.sizes(self.clients)))
+
+  def seconds_and_availability(self) -> dict[str, Any]:
+    """Returns the fields of a federation whose selection knows the time."""
+    return {'client_seconds': self.seconds(), 'availability': (
+        None if self.clock.is_always_available() else self.clock)}
+
+  def rounds(self) -> dict[str, Any]:
+    """Returns the fields of a federation with rounds that the clock plans."""
+    config, cohorts = self.config, self.cohorts
+    num_rounds = max(config.num_rounds, len(cohorts))
+    sizes_C = clients_lib.sizes(self.clients)
+    is_listed = config.cohort.name == 'file'
+    rounds = parts_lib.make('rounds', config.rounds)
+    with errors.in_command(**{name: f'rounds.{name}' for name in (
+        'over_selection', 'concurrency', 'buffer_size', 'tiers')}):
+      timeline = clock_lib.asynchronous(
+          self.clock, self.seconds(), rounds.concurrency, rounds.buffer_size,
+          num_rounds, config.seed, rounds.max_staleness
+      ) if config.is_asynchronous() else clock_lib.synchronous(
+          self.clock, self.seconds(), config.cohort_size(), num_rounds,
+          config.seed, rounds.over_selection, rounds.deadline,
+          cohorts if is_listed else None,
+          (self._seconds(np.zeros_like(sizes_C)),
+           round_spec.local_steps(config, sizes_C)
+           ) if rounds.partial_work else None,
+          rounds.tiers, self.algorithm.min_received)
+    # Cohorts of more rounds may be larger, unless a file lists them.
+    most = 0 if is_listed else config.cohort_size()
+    return {'timeline': timeline._replace(cohort_size=most),
+            'cohorts': timeline.cohorts,
+            'algorithm': registry.make(
+                config, max(most, *map(len, timeline.cohorts)))}
 
 
 def model(config: Config, dataset: Dataset) -> Model:

@@ -36,7 +36,6 @@ from moon_jax.engine import schedule
 from moon_jax.engine.local import Program, TrainData
 from moon_jax.engine.schedule import Table
 from moon_jax.engine.training_set import TrainingSet
-from moon_jax.errors import DivergedError
 from moon_jax.models.base import Variables
 from moon_jax.simulation import metric_functions, records
 from moon_jax.simulation.federation import Federation
@@ -347,9 +346,9 @@ class Evaluator:
           line[f'{name}_{metric}_std'] = plain(mean_R.std())
       loss = float(total.loss.mean() / count)
       if name == 'test' and not math.isfinite(loss):
-        raise DivergedError(
-            f'round {round_number}: the test loss became {loss} '
-            f'{records.remedy(self._federation, round_number - 1)}')
+        raise records.diverged(
+            f'round {round_number}: the test loss became {loss}',
+            self._federation, round_number - 1)
       line[f'{name}_loss'] = plain(loss)
       if name == 'test':
         line |= self._num_examples_used | self._test_metrics(each_R)

@@ -7,7 +7,7 @@ On the command line a `moon_jax.Config` describes it, and
 from collections.abc import Mapping, Sequence
 import dataclasses
 import math
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -118,8 +118,6 @@ class Federation:
     client_state: where the state of clients is between rounds, "memory" or
       "disk"; see `moon_jax.Simulation`.
     seed: of the initial model, shuffles, augmentation and dropout.
-    config: the configuration that the federation was built from, if any; its
-      flags appear in error messages, unless another value replaces theirs.
 
   Raises:
     UserError: if a value is out of range or the parts do not fit together.
@@ -175,20 +173,13 @@ class Federation:
   task: str | Task | None = None
   client_state: str = _setting('client_state')
   seed: int = _setting('seed')
-  config: Config | None = None
-  # The fields that `config` has made, by name; see `is_given`.
-  _built: Mapping[str, Any] = dataclasses.field(
-      default_factory=dict, repr=False, compare=False)
 
   def __post_init__(self):
-    with errors.in_python(self.config is None):
+    with errors.in_python():
       if self.task is not None and isinstance(self.data, Dataset):
         object.__setattr__(
             self, 'data', self.data._replace(task=tasks.get(self.task)))
       object.__setattr__(self, 'optimizer', optimizers.of(self.optimizer))
-      federation_checks.check_timeline(self)
-      if self.timeline is not None:
-        object.__setattr__(self, 'cohorts', self.timeline.cohorts)
       federation_checks.check(self)
 
   @property
@@ -205,14 +196,11 @@ class Federation:
   def cohort_size(self) -> int:
     """Clients per round; the maximum if rounds differ.
 
-    With a clock that a configuration makes, it is `config.cohort_size()`,
-    whatever the number of rounds, unless a file lists the cohorts.
+    It is at least `timeline.cohort_size`.
     """
     most = self.num_clients if self.cohorts is None else max(
         map(len, self.cohorts))
-    if self.timeline and self.config and self.config.cohort.name != 'file':
-      return max(most, self.config.cohort_size())  # another may replace it
-    return most
+    return max(most, self.timeline.cohort_size) if self.timeline else most
 
   @property
   def num_rounds(self) -> int | None:
@@ -244,8 +232,7 @@ class Federation:
     return selection_lib.choose(
         selection, history, len(self.cohort(int(history.num_rounds))),
         clients_lib.sizes(self.clients), self.seed, self.client_seconds,
-        self.algorithm.min_received,
-        self.title('selection', 'cohort'), start,
+        self.algorithm.min_received, 'selection', start,
         self.availability.is_available(start) if self.availability else None)
 
   def round_start(self, history: selection_lib.History) -> float:
@@ -290,42 +277,6 @@ class Federation:
           f'learning_rate must be 0 or more in each round; got {rate} in round '
           f'{round_index + 1}. Change the schedule')
     return {name: float(value) for name, value in values.items()}
-
-  def is_given(self, name: str) -> bool:
-    """Returns whether the value of a field is not one that `config` made.
-
-    Such values are given as arguments, or by `dataclasses.replace`.
-    """
-    value = getattr(self, name)
-    return name not in self._built or not (
-        value is self._built[name] or isinstance(value, str | int | float)
-        and value == self._built[name])
-
-  def with_built(self, **changes: Any) -> Self:
-    """Returns this federation with fields that `config` has made."""
-    return dataclasses.replace(
-        self, **changes, _built={**self._built, **changes})
-
-  def title(self, name: str, flag: str = '') -> str:
-    """Returns what error messages call a field: its flag if `config` made it.
-    """
-    flag = flag or name
-    return name if self.is_given(name) else (
-        f'--{flag}={getattr(self.config, flag)}')
-
-  def flags(self) -> dict[str, Any]:
-    """Returns settings by the name of their flag, for error messages.
-
-    Those of a network or a method that `config` did not make are left out.
-    """
-    ours = {name: value for name, value in vars(self).items()
-            if isinstance(value, str | int | float)}
-    if self.config is None:
-      return ours
-    unread = {field for field in ('model', 'algorithm')
-              if self.is_given(field)}
-    return {name: value for name, value in self.config.to_dict().items()
-            if name not in unread} | ours
 
 
 # The fields that are flags of the same name.

@@ -1,8 +1,8 @@
 """Checks the parts of a `moon_jax.Federation` before anything compiles.
 
-`moon_jax.simulation.checks` validates configurations. All values are checked,
-whoever made them: `dataclasses.replace` may change any of them in a federation
-that a configuration has built.
+All values are checked, whoever made them, also those that
+`dataclasses.replace` changes. `moon_jax.simulation.checks` validates
+configurations.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ import warnings
 import jax
 import numpy as np
 
-from moon_jax import tasks
+from moon_jax import errors, tasks
 from moon_jax.algorithms import user as user_algorithm
 from moon_jax.algorithms.base import Algorithm, names_of
 from moon_jax.config import Config, limits
@@ -27,7 +27,6 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.data.sources import arrays
 from moon_jax.engine import schedule
 from moon_jax.errors import UserError
-from moon_jax.models import Model
 from moon_jax.models import user as user_model
 from moon_jax.simulation import metric_functions
 
@@ -54,13 +53,16 @@ _HPARAMS = {
 def check(federation: Any) -> None:
   """Checks a `moon_jax.Federation`. Calls each metric with a few random logits.
 
+  Sets its cohorts to those of its timeline, and its data, clients and labels
+  to arrays.
+
   Raises:
     UserError: if a value has another type or is out of range, or the parts do
       not fit together.
   """
-  _check_is(Config | None, 'config', federation.config,
-            'the moon_jax.Config that the federation was built from, or None',
-            'Leave it out')
+  _check_timeline(federation)
+  if federation.timeline is not None:
+    object.__setattr__(federation, 'cohorts', federation.timeline.cohorts)
   limits.check(federation)
   _check_parts(federation)
   _check_needs(federation)
@@ -261,7 +263,7 @@ def _check_needs(federation):
         len(cohort) == federation.num_clients for cohort in value or ()):
       continue  # they list all clients
     flag = f'{name}={needed!r}'
-    if name == 'cohorts' and not federation.is_given('cohorts'):
+    if name == 'cohorts' and errors.names_flags():
       flag = '--participation=1'
     elif name in optimizer.hparams:
       flag = f"--optimizer='{optimizer.name}({name}={needed})'"
@@ -375,12 +377,7 @@ def _check_cohorts(federation):
                       f'{list(clients)}. List each once')
 
 
-def check_timeline(federation: Any) -> None:
-  """Checks the rounds with simulated time of a `Federation`.
-
-  Raises:
-    UserError: if they do not fit the other settings.
-  """
+def _check_timeline(federation):
   timeline, algorithm = federation.timeline, federation.algorithm
   is_asynchronous = isinstance(algorithm, Algorithm) and (
       'staleness' in names_of(algorithm.broadcast))
@@ -486,12 +483,6 @@ def _check_client_tests(federation):
 
 
 def _check_evaluation(federation):
-  config = federation.config
-  if config and config.keep_best and federation.algorithm.per_client_init:
-    raise UserError(
-        '--keep_best saves the global model, and '
-        f'{federation.title("algorithm")} has none (per_client_init); remove '
-        '--keep_best')
   if federation.validation is not None:
     _check_indices('validation', np.asarray(federation.validation),
                    federation.data, clients=federation.clients)
@@ -527,29 +518,13 @@ def _check_test_set(data, name, given, taken):
            f'{kinds(expected)}; got {_short(given)}')
 
 
-def check_traced(federation: Any, model: Model, example: jax.Array) -> None:
-  """Traces what is custom, before anything compiles.
+def warn_of_steps(federation: Any, example: jax.Array) -> None:
+  """Warns of local steps that do not train what the user expects.
 
-  Values that no configuration has made are treated as custom. `model` has the
-  task of the data.
-
-  Raises:
-    UserError: if a function returns a value of the wrong type or shape, or the
-      algorithm needs outputs that the network does not return.
+  `example` is a normalized batch of one input.
   """
-  config, labels = federation.config, federation.data.train_labels[:1]
-  has_user_model = (federation.is_given('model') or config.model.is_own
-                    or model.task.name not in tasks.TASKS)
   _warn_of_one_step(federation)
-  if has_user_model:
-    user_model.check(federation.title('model'), model, example,
-                     federation.data.num_classes, labels)
-    _warn_of_padding(federation, example)
-  if has_user_model or federation.is_given('algorithm') or (
-      config.algorithm.is_own):
-    user_algorithm.check(
-        federation.title('algorithm'), federation.algorithm, model, example,
-        labels, federation.data.num_counted, federation.optimizer.hparams)
+  _warn_of_padding(federation, example)
 
 
 def unscaled(data: Dataset) -> Iterator[str]:
@@ -602,9 +577,8 @@ def _warn_of_one_step(federation):
           federation.last_batch))
   count = np.broadcast_to(steps_C == 1, federation.num_clients).sum()
   if count:
-    epochs, steps, size = (
-        ('--' if federation.config else '') + name
-        for name in ('local_epochs', 'local_steps', 'batch_size'))
+    epochs, steps, size = map(errors.setting, (
+        'local_epochs', 'local_steps', 'batch_size'))
     warnings.warn(
         f'{count} of {federation.num_clients} clients have one local step in a '
         'round, in which they train the head alone: they never change the rest '
@@ -624,7 +598,7 @@ def _warn_of_padding(federation, example):
   variables = jax.eval_shape(
       federation.model.init, jax.random.key(0), example)
   if state := sorted(variables.keys() - {'params'}):
-    flag = '--batch_size' if federation.config else 'batch_size'
+    flag = errors.setting('batch_size')
     warnings.warn(
         f'a batch of a client with {smallest} examples is padded to '
         f'{size} ({flag}={federation.batch_size}), and the network'

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 import numpy as np
 
-from moon_jax import trees
+from moon_jax import errors, trees
 from moon_jax.engine import client_store, disk_store
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.client_store import RunStores
@@ -98,12 +98,10 @@ def evaluates_clients(spec: RoundSpec) -> bool:
 
 
 def _check_space(run, directory):
-  flags = run.federation.flags()
   # A round writes its rows before it gives up the old ones. A checkpoint is
   # written before the oldest one is deleted.
   rows = run.num_stateful + run.federation.cohort_size
-  has_checkpoints = flags.get('checkpoint_every', 0) > 0
-  copies = (flags.get('checkpoint_keep', 0) + 1) * has_checkpoints
+  copies = run.num_checkpoints
   need = run.client_bytes * (rows + copies * run.num_stateful)
   path = disk_store.existing(directory)
   # What an interrupted run has left there is part of what this one needs.
@@ -111,8 +109,8 @@ def _check_space(run, directory):
       file.stat().st_size for file in (directory / 'client_state').glob('*'))
   if need > have:
     remedies = ['free space']
-    if has_checkpoints:
-      remedies += [f'lower --checkpoint_keep={flags["checkpoint_keep"]}']
+    if copies:
+      remedies += [f'lower {errors.setting("checkpoint_keep", copies - 1)}']
     remedies += ['name a --workdir on a larger disk, or train fewer clients '
                  'in all (--num_rounds, --participation)']
     raise UserError(
@@ -124,7 +122,7 @@ def _check_space(run, directory):
 
 def _init_variables(spec):
   """Returns the given initial model, checked; None if it is drawn."""
-  variables, config = spec.federation.init_variables, spec.federation.config
+  variables = spec.federation.init_variables
   if variables is None:
     return None
   if not isinstance(variables, Mapping):
@@ -132,10 +130,7 @@ def _init_variables(spec):
         'init_variables must be the variables of a model; got a '
         f'{type(variables).__name__}. model, variables = moon_jax.load(path) '
         'reads them')
-  is_flag = config is not None and config.init_from
-  return checked(
-      variables, spec.model,
-      f'--init_from={config.init_from}' if is_flag else 'init_variables')
+  return checked(variables, spec.model, 'init_variables')
 
 
 def checked(variables: Variables, expected: Variables,

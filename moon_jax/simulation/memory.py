@@ -47,8 +47,6 @@ def on_device(run: RoundSpec) -> list[Part]:
   shape = run.shape
   jobs = shape.jobs_per_device
   models = 1 + run.program.keep_models * jobs
-  is_by_example = not run.federation.is_given('algorithm') and (
-      run.federation.config.privacy.name == 'example')
   lanes_per_device = shape.num_lanes // shape.num_devices
   return [
       Part('models', bytes_of(run.model) * models),
@@ -62,7 +60,7 @@ def on_device(run: RoundSpec) -> list[Part]:
            * lanes_per_device),
       Part('representations of frozen models', run.frozen_bytes),
       Part('gradients of examples', bytes_of(run.model) * shape.batch_size
-           * lanes_per_device * is_by_example)]
+           * lanes_per_device * run.program.algorithm.has_private_gradients)]
 
 
 def data_on_device(run: RoundSpec) -> list[Part]:
@@ -83,7 +81,7 @@ def on_host(run: RoundSpec) -> list[Part]:
   num_clients = federation.num_clients
   in_memory = federation.client_state == 'memory'
   # Orbax copies what it saves, and restores the zeros of all clients as well.
-  has_copy = in_memory and federation.flags().get('checkpoint_every', 0) > 0
+  has_copy = in_memory and run.num_checkpoints > 0
   return [
       Part(f'client state of {run.num_stateful:,} '
            f'{"sampled " if run.begins_empty else ""}clients',

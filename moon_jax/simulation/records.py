@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from moon_jax.config.kinds import ROBUST
+from moon_jax import user_code
 from moon_jax.distributed import devices
 from moon_jax.engine import schedule
 from moon_jax.engine.local import TrainData
 from moon_jax.engine.round import RoundMetrics
 from moon_jax.engine.schedule import Table
-from moon_jax.errors import DivergedError, UserError
+from moon_jax.errors import DivergedError, setting, UserError
 from moon_jax.models.base import Variables
 from moon_jax.simulation import federation_checks, metric_functions
 from moon_jax.simulation.federation import Federation
@@ -258,25 +258,23 @@ def left_out(federation: Federation, index: int, table: Table,
   if reasons and (is_stopped or len(reasons) == num_trained):
     client, reason = next(iter(reasons.items()))
     others = len(reasons) - 1
-    raise DivergedError(
+    raise diverged(
         f'round {index + 1}, client {client}'
         f'{f" and all {others} other clients of the round" if others else ""}: '
-        f'its {reason} {remedy(federation, index, is_client=True)}')
+        f'its {reason}', federation, index, is_client=True)
   num_received = np.count_nonzero(
       is_own_J & table.jobs.is_received & metrics.finite_J)
   least = federation.algorithm.min_received
   if 0 < num_received < least:
     raise DivergedError(
         f'round {index + 1}: the server received {num_received} of '
-        f'{num_trained} client updates, and its rule needs at least {least}. '
+        f'{num_trained} client updates, and its rule needs at least {least}',
         'Updates that are lost or not finite do not count. Use more clients '
         'per round, a lower number of hostile clients (byzantine), or a lower '
-        f'{"--rounds." if federation.config else ""}dropout_rate '
-        f'(now {federation.dropout_rate:g})')
+        f'{setting("dropout_rate")} (now {federation.dropout_rate:g})')
   if not metrics.finite_R[run]:
-    raise DivergedError(
-        f'round {index + 1}: the next global model, or the server state, is '
-        f'not finite {remedy(federation, index)}')
+    raise diverged(f'round {index + 1}: the next global model, or the server '
+                   'state, is not finite', federation, index)
   return reasons
 
 
@@ -293,32 +291,21 @@ def _reason(table, metrics, job):
   return 'message or new state is not finite'
 
 
-def remedy(federation: Federation, index: int,
-           is_client: bool = False) -> str:
-  """Returns remedies for a loss that is not finite, with current values.
+def diverged(reason: str, federation: Federation, index: int,
+             is_client: bool = False) -> DivergedError:
+  """Returns the error of a number that is not finite, with current values.
 
   It is that of a client, or of the server, in the round `index`, from 0.
   """
-  config = None if federation.is_given('algorithm') else federation.config
-  multiplier = config and config.args('privacy').get('noise_multiplier')
-  noise = f' or --privacy.noise_multiplier={multiplier}' if multiplier else ''
-  user = (', or check your algorithm'
-          if config is None or config.algorithm.is_own else '')
-  skip = (', or leave diverged clients out with --on_nan=skip_client'
-          if is_client and federation.on_nan == 'stop' else '')
-  method = f'--algorithm={config.algorithm} ' if config else ''
-  attack = ''
-  if config and config.attack.name != 'none':
-    rule = (f'give --aggregation, such as {ROBUST[0]}'
-            if config.aggregation.name == 'average' else
-            f'choose another --aggregation than {config.aggregation}')
-    method += f'--attack={config.attack} '
-    attack = (f'Hostile clients may be the reason: {rule} (docs/robust.md). '
-              'If the run diverges without --attack, too, ')
-  rate = (federation.config.learning_rate
-          if federation.config and not federation.is_given('learning_rate')
-          else federation.hparams(index)['learning_rate'])
+  rate, source = setting('learning_rate'), federation.algorithm.source
+  method = f'{setting("algorithm", source)} ' if source else ''
+  value = federation.hparams(index)['learning_rate']
   scale = '; '.join(federation_checks.unscaled(federation.data))
-  advice = f'{scale}, or lower' if scale else 'lower' if attack else 'Lower'
-  return (f'({method}--learning_rate={rate:g}). {attack}{advice} '
-          f'--learning_rate{noise}{user}{skip}')
+  is_own = not source or user_code.name_in(source)
+  return DivergedError(
+      f'{reason} ({method}{rate}={value:g})',
+      (f'{scale}, or lower' if scale else 'Lower') + f' {rate}'
+      + ', or check your algorithm' * bool(is_own)
+      + (', or leave diverged clients out with '
+         f'{setting("on_nan", "skip_client")}'
+         if is_client and federation.on_nan == 'stop' else ''))

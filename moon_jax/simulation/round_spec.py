@@ -16,20 +16,42 @@ import numpy as np
 
 from moon_jax import tasks
 from moon_jax.algorithms import base
-from moon_jax.algorithms.base import Batch, first_view
+from moon_jax.algorithms import user as user_algorithm
+from moon_jax.algorithms.base import Algorithm, Batch, first_view
+from moon_jax.config import Config
 from moon_jax.data import augment, partition, selection
 from moon_jax.data import clients as clients_lib
-from moon_jax.data.clock import Clock
+from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import devices, processes
 from moon_jax.engine import lanes, schedule, training_set
 from moon_jax.engine.local import Program, TrainData
 from moon_jax.engine.schedule import Place, Shape, Table, Work
 from moon_jax.engine.training_set import TrainingSet
+from moon_jax.models import user as user_model
 from moon_jax.models.base import Model, Variables
+from moon_jax.optimizers import Optimizer
 from moon_jax.simulation import federation_checks
 from moon_jax.simulation.federation import Federation
 
 _MAX_FROZEN = 2**30  # bytes of frozen representations that a round may hold
+# Operations that make zeros of zeros.
+_OF_ZEROS = {'broadcast_in_dim', 'convert_element_type', 'reshape', 'squeeze',
+             'concatenate', 'copy'}
+
+
+class Traced(NamedTuple):
+  """What tracing gives; equal for equal data, networks and algorithms."""
+
+  example: jax.Array  # a normalized batch of one input
+  model: Variables  # shapes of the network's variables
+  begins_empty: bool  # whether the state of all clients is initially zeros
+  client_bytes: int  # state of one client
+  weights_bytes: int  # weights of the network that do not train
+  server_bytes: int  # state of the server
+  each_bytes: int  # Message.each of one client
+  download_bytes: int  # what one client receives in a round, uncompressed
+  upload_bytes: int  # what it sends, uncompressed
+  example_frozen_bytes: int  # outputs of the frozen models for one example
 
 
 class RoundSpec(NamedTuple):
@@ -41,17 +63,18 @@ class RoundSpec(NamedTuple):
   steps_C: np.ndarray  # int, local steps of each client in a round
   shard_size: int  # training examples moved to a device per round; 0: all stay
   noise_std: np.ndarray | None  # float32 [N, C], on normalized inputs
-  begins_empty: bool  # whether the state of all clients is initially zeros
-  # What tracing gives; equal for equal data, networks and algorithms:
-  example: jax.Array  # a normalized batch of one input
-  model: Variables  # shapes of the network's variables
-  client_bytes: int  # state of one client
-  weights_bytes: int  # weights of the network that do not train
-  server_bytes: int  # state of the server
-  each_bytes: int  # Message.each of one client
-  download_bytes: int  # what one client receives in a round, uncompressed
-  upload_bytes: int  # what it sends, uncompressed
-  example_frozen_bytes: int  # outputs of the frozen models for one example
+  num_checkpoints: int  # copies of the client state in checkpoints, at most
+  # Those of `Traced`:
+  example: jax.Array
+  model: Variables
+  begins_empty: bool
+  client_bytes: int
+  weights_bytes: int
+  server_bytes: int
+  each_bytes: int
+  download_bytes: int
+  upload_bytes: int
+  example_frozen_bytes: int
 
   @property
   def frozen_bytes(self) -> int:
@@ -75,9 +98,9 @@ class RoundSpec(NamedTuple):
     is_sparse = self.begins_empty or federation.client_state == 'disk'
     if not is_sparse or federation.cohorts is None or federation.selection:
       return federation.num_clients
-    num_rounds = federation.flags().get('num_rounds')
-    return len({client for cohort in federation.cohorts[:num_rounds]
-                for client in cohort})
+    return len({
+        client for cohort in federation.cohorts[:federation.planned_rounds]
+        for client in cohort})
 
 
 def bytes_of(tree: Any) -> int:
@@ -100,11 +123,12 @@ def choose_lanes(federation: Federation, num_devices: int,
 
 
 def make(federation: Federation, num_lanes: int, num_devices: int,
-         like: RoundSpec | None = None) -> RoundSpec:
+         like: RoundSpec | None = None, num_checkpoints: int = 0) -> RoundSpec:
   """Returns the specification of the rounds of `federation`.
 
   `num_devices` share the `num_lanes` evenly. `like` is that of a federation
   with the same data, network and algorithm, which need not be traced again.
+  `num_checkpoints` may exist at the same time.
 
   Raises:
     UserError: if the network cannot take the inputs of the data set, or a
@@ -112,31 +136,31 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
   """
   # A batch larger than every client is all of its examples, and padding.
   batch_size = min(federation.batch_size, max_examples(federation))
-  steps_C = local_steps(federation)
+  steps_C = local_steps(federation, clients_lib.sizes(federation.clients))
   shape = schedule.shape(
       steps_C, federation.cohort_size, num_lanes, batch_size, num_devices)
   data, algorithm = federation.data, federation.algorithm
   augmentation = data.augmentation if federation.augment else 'none'
   num_train = len(data.train_labels)
-  *traced, frozen_bytes = _traced(federation) if like is None else (
-      like[like._fields.index('example'):])
+  if like is None:
+    traced = trace(data, federation.model, algorithm, federation.optimizer)
+    federation_checks.warn_of_steps(federation, traced.example)
+    federation_checks.warn_of_data(data)  # unless they do not fit the network
+  else:
+    traced = Traced(*like[like._fields.index('example'):])
   program = Program(
-      of_task(federation), algorithm, federation.optimizer,
+      of_task(federation.model, data), algorithm, federation.optimizer,
       augment.AUGMENTATIONS[augmentation], _normalize_fn(data),
       keep_models=federation.evaluate_clients or federation.keep_local_models,
       clip_gradients=federation.gradient_clip > 0,
       unused_hparams=tuple(
           name for name in ('momentum', 'weight_decay')
           if federation.optimizer.hparams.get(name) == 0),
-      freeze_once=(0 < num_train * frozen_bytes < _MAX_FROZEN
+      freeze_once=(0 < num_train * traced.example_frozen_bytes < _MAX_FROZEN
                    and augmentation == 'none' and not federation.local_steps
                    and federation.local_epochs > 1
                    and federation.input_noise_std is None
                    and clients_lib.are_disjoint(federation.clients)))
-  # The state of a custom algorithm may begin with any values.
-  begins_empty = not (
-      algorithm.draws_per_client or federation.is_given('algorithm')
-      or federation.config.algorithm.is_own)
   noise_std = federation.input_noise_std
   if noise_std is not None:  # on normalized inputs
     noise_std = np.asarray(noise_std)[:, None] / np.float32(
@@ -144,19 +168,26 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
   return RoundSpec(
       federation, program, shape, steps_C,
       federation.shard_data and _shard_size([federation], shape),
-      noise_std, begins_empty, *traced, frozen_bytes)
+      noise_std, num_checkpoints, *traced)
 
 
-def _traced(federation):
-  """Traces and checks network and algorithm; returns the last fields."""
-  data, model = federation.data, of_task(federation)
-  algorithm = federation.algorithm
+def trace(data: Dataset, model: Model, algorithm: Algorithm,
+          optimizer: Optimizer) -> Traced:
+  """Traces and checks network and algorithm, before anything compiles.
+
+  Raises:
+    UserError: if a function returns a value of the wrong type or shape, or the
+      algorithm needs outputs that the network does not return.
+  """
+  model, labels = of_task(model, data), data.train_labels[:1]
   example = _normalize_fn(data)(jnp.asarray(data.train_inputs[:1]))
-  federation_checks.check_traced(federation, model, example)
+  user_model.check(model, example, data.num_classes, labels)
+  user_algorithm.check(algorithm, model, example, labels, data.num_counted,
+                       optimizer.hparams)
 
-  def trace(key):
+  def of_key(key):
     view = first_view(algorithm, model.init(key, example), data.num_counted,
-                      federation.optimizer.hparams)
+                      optimizer.hparams)
     batch = Batch(example, data.train_labels[:1], jnp.ones(1))
     weights = model.frozen(example) if model.frozen else ()
     message = base.first_message(algorithm, model, view, batch)
@@ -167,11 +198,33 @@ def _traced(federation):
             algorithm.init_server(view.variables), message.each, download,
             _once(message), algorithm.frozen(model, batch, view))
 
-  variables, *trees, message, frozen = jax.eval_shape(
-      trace, jax.random.key(0))
-  federation_checks.warn_of_data(data)  # unless they do not fit the network
-  return (example, variables, *map(bytes_of, trees), bytes_of(message),
-          bytes_of(frozen))
+  variables, *trees = jax.eval_shape(of_key, jax.random.key(0))
+  return Traced(example, variables, _begins_empty(algorithm, variables),
+                *map(bytes_of, trees))
+
+
+def _begins_empty(algorithm, variables):
+  """Returns whether clients are known to begin with a state of zeros."""
+  if algorithm.draws_per_client:
+    return False
+  return _is_of_zeros(jax.make_jaxpr(algorithm.init_client)(variables))
+
+
+def _is_of_zeros(program):
+  """Returns whether the results of a jaxpr are zeros for any arguments.
+
+  False if that is not seen from its operations.
+  """
+  jaxpr = program.jaxpr
+  zeros = {id(x) for x, value in zip(jaxpr.constvars, program.consts)
+           if not np.any(value)}
+  is_zero = lambda x: id(x) in zeros or not np.any(getattr(x, 'val', 1))
+  for step in jaxpr.eqns:
+    name, inner = step.primitive.name, step.params.get('jaxpr')
+    if name in _OF_ZEROS and all(map(is_zero, step.invars)) or (
+        name in ('jit', 'pjit') and _is_of_zeros(inner)):
+      zeros.update(map(id, step.outvars))
+  return all(map(is_zero, jaxpr.outvars))
 
 
 def _once(tree):
@@ -179,61 +232,55 @@ def _once(tree):
   return [*{id(x): x for x in jax.tree.leaves(tree)}.values()]
 
 
-def local_steps(federation: Federation) -> np.ndarray:
+def local_steps(settings: Federation | Config,
+                sizes_C: np.ndarray) -> np.ndarray:
   """Returns the local steps that each client takes in a round, int [C]."""
-  sizes = clients_lib.sizes(federation.clients)
-  if federation.local_steps:
-    return np.full_like(sizes, federation.local_steps)
-  return federation.local_epochs * schedule.steps_per_epoch(
-      sizes, federation.batch_size, federation.last_batch)
+  if settings.local_steps:
+    return np.full_like(sizes_C, settings.local_steps)
+  return settings.local_epochs * schedule.steps_per_epoch(
+      sizes_C, settings.batch_size, settings.last_batch)
 
 
-def seconds(federation: Federation, clock: Clock
-            ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns how long each client takes in a round, float [C].
+def local_examples(settings: Federation | Config,
+                   sizes_C: np.ndarray) -> np.ndarray:
+  """Returns the examples that each client trains on in a round, int [C].
 
-  The second array has the part for download and upload alone.
+  Those that it trains on several times count as often.
   """
-  sizes = clients_lib.sizes(federation.clients)
-  size = federation.batch_size
-  per_epoch = np.minimum(sizes, size * schedule.steps_per_epoch(
-      sizes, size, federation.last_batch))
-  examples = (federation.local_steps * np.minimum(size, sizes)
-              if federation.local_steps
-              else federation.local_epochs * per_epoch)
-  _, model, *_, download, upload, _ = _traced(federation)
-  size_of = wire_bytes(federation, model, download, upload)
-  return (clock.seconds(examples, *size_of),
-          clock.seconds(np.zeros_like(sizes), *size_of))
+  size = settings.batch_size
+  if settings.local_steps:
+    return settings.local_steps * np.minimum(size, sizes_C)
+  return settings.local_epochs * np.minimum(
+      sizes_C, size * schedule.steps_per_epoch(
+          sizes_C, size, settings.last_batch))
 
 
-def wire_bytes(federation: Federation, model: Variables, download: int,
-               upload: int) -> tuple[int, int]:
+def wire_bytes(algorithm: Algorithm, traced: Traced | RoundSpec
+               ) -> tuple[int, int]:
   """Returns the bytes that a client receives and sends in a round.
 
-  `model` has the shapes of the network's variables; `download` and `upload` are
-  the bytes without compression.
+  `traced` is of an algorithm with the same functions.
   """
-  algorithm = federation.algorithm
+  model, hparams = traced.model, algorithm.hparams
+  download, upload = traced.download_bytes, traced.upload_bytes
   if algorithm.download_bytes is not None:
-    download += algorithm.download_bytes(
-        model, algorithm.hparams) - bytes_of(model)
+    download += algorithm.download_bytes(model, hparams) - bytes_of(model)
   if algorithm.upload_bytes is not None:
-    upload = algorithm.upload_bytes(model, algorithm.hparams)
+    upload = algorithm.upload_bytes(model, hparams)
   return download, upload
 
 
-def of_task(federation: Federation) -> Model:
-  """Returns the network of a federation, with the task of its data."""
-  return federation.model._replace(task=tasks.get(federation.data.task))
+def of_task(model: Model, data: Dataset) -> Model:
+  """Returns a network with the task of a data set."""
+  return model._replace(task=tasks.get(data.task))
 
 
-def alone(federation: Federation,
-          like: RoundSpec | None = None) -> RoundSpec:
+def alone(federation: Federation, like: RoundSpec | None = None,
+          num_checkpoints: int = 0) -> RoundSpec:
   """`make` for a run alone, on the devices of this machine."""
   return make(federation, *choose_lanes(
       federation, jax.device_count(), jax.process_count(),
-      jax.default_backend() == 'cpu'), like)
+      jax.default_backend() == 'cpu'), like, num_checkpoints)
 
 
 def together(specs: Sequence[RoundSpec], num_devices: int = 0

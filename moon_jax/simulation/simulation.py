@@ -128,12 +128,9 @@ class Simulation:
     global model, unless each trains its own initial model, and what the server
     broadcasts besides; they upload their message. Those that fail before
     training exchange nothing; those whose message is lost afterwards only
-    download. Training on one client (--algorithm=centralized) needs no
-    exchange.
+    download.
     """
     federation, spec = self.federation, self._program._spec
-    if federation.flags().get('algorithm') == 'centralized':
-      return 0
     history, done = self.planner.histories[self._run], self.rounds_done
     if history and done:
       num_trained = history.times_trained.sum() / done
@@ -143,7 +140,7 @@ class Simulation:
       num_trained = np.mean([len(lost_J) for lost_J in lost])
       num_received = np.mean([lost_J.count(False) for lost_J in lost])
     download, upload = round_spec.wire_bytes(  # runs of one program may differ
-        federation, spec.model, spec.download_bytes, spec.upload_bytes)
+        federation.algorithm, spec)
     return round(num_trained * download + num_received * upload)
 
   @property
@@ -480,8 +477,8 @@ class Simulations:
     # models
 
   def _naming(self):
-    """In this context errors of federations in Python name arguments."""
-    return errors.in_python(self._federations[0].config is None)
+    """In this context errors in Python name arguments."""
+    return errors.in_python()
 
   @functools.cached_property
   def runs(self) -> list[Simulation]:

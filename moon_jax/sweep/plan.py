@@ -93,7 +93,8 @@ def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
         f'{len(program) - len(rest)} of them ended',
         f'  {runs_text(configs, sweep.axes)}']
     if rest:
-      costs.append(estimate([*units.specs(rest)]))
+      costs.append(estimate([*units.specs(rest)], [
+          units.runs[run].config for run in rest]))
       lines += show(costs[-1])
   if not costs:
     return '\n'.join([*lines, 'total: all runs are finished'])
@@ -155,18 +156,18 @@ def _range(costs):
   return duration(least) + f' to {duration(most)}' * (most > least)
 
 
-def estimate(specs: Sequence[RoundSpec], rates: Rates | None = None) -> Cost:
+def estimate(specs: Sequence[RoundSpec], configs: Sequence[Config],
+             rates: Rates | None = None) -> Cost:
   """Returns the cost of training runs from their first rounds on.
 
-  `specs` has for each run the specification of its rounds alone. If `rates` is
-  None, they are measured here.
+  `specs` has for each run the specification of its rounds alone, and `configs`
+  its configuration. If `rates` is None, they are measured here.
   """
   joined, places = round_spec.together(specs)
   shape = joined.shape
   groups = _per_device(shape) // max(_per_device(spec.shape) for spec in specs)
-  rates = rates or measure(specs[0])
+  rates = rates or measure(specs[0], configs[0])
   rows, jobs = amounts(specs, places, shape)
-  configs = [spec.federation.config for spec in specs]
   evaluations = sum(-(-config.num_rounds // config.eval_every)
                     for config in configs)
   return Cost(
@@ -182,12 +183,12 @@ def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
             shape: Shape) -> tuple[float, float]:
   """Returns the rows of the fullest lane and the jobs of the fullest device.
 
-  They are sums over all rounds. `places` are those of the runs' tables in the
-  table of all runs, which has the `shape`.
+  They are sums over all planned rounds. `places` are those of the runs' tables
+  in the table of all runs, which has the `shape`.
   """
   rows_L, jobs_D = np.zeros(shape.num_lanes), np.zeros(shape.num_devices)
   for spec, place in zip(specs, places):
-    federation, rounds = spec.federation, spec.federation.config.num_rounds
+    federation, rounds = spec.federation, spec.federation.planned_rounds or 0
     devices = np.unique(place.lanes // _per_device(shape))
     rows_L[place.lanes] += rounds * np.mean([
         schedule.rows(spec.steps_C[federation.trained(i)[0]], spec.shape).max()
@@ -200,7 +201,7 @@ def _per_device(shape):
   return shape.num_lanes // shape.num_devices
 
 
-def measure(spec: RoundSpec) -> Rates:
+def measure(spec: RoundSpec, config: Config) -> Rates:
   """Measures rounds of two lengths, and an evaluation, of a run here.
 
   The run has the network, the method and the lanes of `spec`, and clients with
@@ -210,7 +211,7 @@ def measure(spec: RoundSpec) -> Rates:
   federation, num_lanes = spec.federation, spec.shape.num_lanes
   # Steps have the program of one epoch (`round_spec.make`).
   num_epochs = 1 if federation.local_steps else federation.local_epochs
-  config, cohort = federation.config, federation.cohorts[0]
+  cohort = federation.cohorts[0]
   remembered = config.args('algorithm').get('num_negatives', 1)
   first = min(remembered, _MAX_FIRST) + 1
   batches = max(1, round(_TRIAL_ROWS * num_lanes / (len(cohort) * num_epochs)))

@@ -234,7 +234,8 @@ class Units:
         federation = run.build()
         # A user's factory may make other functions for another configuration.
         is_alike = spec and agreement.trace_alike(spec.federation, federation)
-        spec = round_spec.alone(federation, spec if is_alike else None)
+        spec = round_spec.alone(federation, spec if is_alike else None,
+                                run.config.num_checkpoints())
         if index not in self.ended:
           memory_lib.check(spec)
       yield spec

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moon_jax.config import Config
 from moon_jax.distributed import processes
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.rundir import export, identity
@@ -44,7 +45,8 @@ class Recorder:
   """Writes metrics, checkpoints and models of a run to its directory.
 
   Attributes:
-    simulation: the simulation, built from a configuration.
+    config: the configuration of the run.
+    simulation: its simulation.
     workdir: its work directory.
     callbacks: called after each round, see `moon_jax.training.run.run`.
     trained: the record of a round that has no line of metrics yet, or None.
@@ -54,11 +56,11 @@ class Recorder:
     saved_at: when training began or the run was saved, in `time.monotonic`.
   """
 
-  def __init__(self, simulation: Simulation, workdir: Workdir,
+  def __init__(self, config: Config, simulation: Simulation, workdir: Workdir,
                callbacks: Sequence[Callable], name: str, log: RunLog):
     """Stores the arguments; `name` begins messages about a round."""
     federation = simulation.federation
-    self._config = federation.config
+    self.config = config
     self.workdir, self.simulation = workdir, simulation
     self.callbacks, self._name, self._log = list(callbacks), name, log
     self._fingerprints = {
@@ -66,13 +68,13 @@ class Recorder:
         'partition': fingerprint(
             federation.clients, federation.client_tests, federation.validation),
         'config': identity.contents(
-            dataclasses.replace(federation.config, num_rounds=1)),
+            dataclasses.replace(config, num_rounds=1)),
         # Norms: if they are drawn, devices draw other last bits.
         'frozen weights': [
             float(jnp.linalg.norm(x.addressable_data(0).astype(jnp.float32)))
             for x in jax.tree.leaves(simulation.frozen_weights)]}
     self._checkpoints: Checkpoints | None = None
-    self._selection = Selection(simulation, workdir)
+    self._selection = Selection(config, simulation, workdir)
     self.trained: RoundRecord | None = None
     self.result: Result | None = None
     self.num_lost, self.saved_at, self._save_seconds = 0, time.monotonic(), 0.
@@ -81,7 +83,7 @@ class Recorder:
   def is_unfinished(self) -> bool:
     """Whether the run has rounds to train or to record."""
     return self.result is None and (self.trained is not None or (
-        self.simulation.rounds_done < self._config.num_rounds
+        self.simulation.rounds_done < self.config.num_rounds
         and not self._selection.is_stopped))
 
   @property
@@ -95,7 +97,7 @@ class Recorder:
     Raises:
       UserError: if existing files do not belong to this run.
     """
-    config, workdir = self._config, self.workdir
+    config, workdir = self.config, self.workdir
     federation = self.simulation.federation
 
     def lock():
@@ -139,7 +141,7 @@ class Recorder:
       processes.run_on_first_process(workdir.remove_local_models)
 
   def _check_same(self, fingerprints):
-    config, own = self._config, self._fingerprints
+    config, own = self.config, self._fingerprints
     is_same = {name: fingerprints[name] == own[name]
                for name in ('config', 'dataset', 'partition')}
     # Checkpoints of earlier versions lack the norms.
@@ -170,13 +172,14 @@ class Recorder:
 
     Returns the line of metrics.jsonl; None if the evaluation diverged.
     """
-    config, done = self._config, self.simulation.rounds_done
+    config, done = self.config, self.simulation.rounds_done
     for client, reason in self.trained.left_out.items() if (
         processes.is_first()) else ():
       print(f'{self._name}round {done}: left out client {client}: its {reason}',
             file=sys.stderr, flush=True)
     try:
-      line = metrics_line(self.simulation, self.trained, interrupt, progress)
+      line = metrics_line(
+          self.config, self.simulation, self.trained, interrupt, progress)
     except DivergedError as error:
       self.trained = None
       self._diverge(error)
@@ -213,7 +216,8 @@ class Recorder:
                f'The last checkpoint is that of round {self.rounds_saved}')
     except UserError as failure:
       where = failure
-    self.result = DivergedError(f'{error}. {where}')
+    remedies = summary_lib.advice(self.config), error.remedy, str(where)
+    self.result = DivergedError(error.reason, '. '.join(filter(None, remedies)))
     processes.run_on_first_process(lambda: self.workdir.write_diverged(
         len(self.workdir.lines()), str(self.result)))
 
@@ -222,17 +226,18 @@ class Recorder:
     """Saves the last round, the final model and the summary, the result."""
     simulation, workdir = self.simulation, self.workdir
     federation = simulation.federation
-    if self._config.checkpoint_every:
+    if self.config.checkpoint_every:
       self._save()
     self._selection.end(self._name)
     self.close()
     if not federation.algorithm.per_client_init:
       variables = simulation.global_model()  # computed by all processes
       processes.run_on_first_process(lambda: workdir.write(
-          'model.safetensors', _encoded(federation, variables)))
+          'model.safetensors', self._encoded(variables)))
 
     def end():
-      summary = summary_lib.summarize(simulation, workdir.lines()) | {
+      summary = summary_lib.summarize(
+          self.config, simulation, workdir.lines()) | {
           'compile_seconds': round(compile_seconds, 2),
           'total_seconds': round(total_seconds(), 2)}
       workdir.write_summary(summary)
@@ -245,21 +250,24 @@ class Recorder:
     """Whether the next round's local models may be read, also by callbacks."""
     return any(not isinstance(callback, RunLoggers)
                for callback in self.callbacks) or _needs_local_models(
-                   self._config, self.simulation.rounds_done + 1)
+                   self.config, self.simulation.rounds_done + 1)
 
   @property
   def needs_local_models(self) -> bool:
     """Whether a round is trained whose line may need its local models."""
     return self.trained is not None and _needs_local_models(
-        self._config, self.simulation.rounds_done)
+        self.config, self.simulation.rounds_done)
 
   def _save_local_models(self):
-    federation = self.simulation.federation
     for client, variables in self.simulation.local_models().items():
       processes.run_on_first_process(
           lambda client=client, variables=variables: self.workdir.write(
               f'local_models/{client}.safetensors',
-              _encoded(federation, variables, client=client)))
+              self._encoded(variables, client=client)))
+
+  def _encoded(self, variables, **more):
+    return export.to_safetensors(
+        self.config, self.simulation.federation.data, variables, **more)
 
   def _save(self):
     if self.simulation.rounds_done == self._checkpoints.newest:
@@ -275,7 +283,7 @@ class Recorder:
   def save_and_close(self) -> str:
     """Saves completed rounds; returns a clause on where the run resumes."""
     after = f' after round {self.simulation.rounds_done}; '
-    if not self._config.checkpoint_every:
+    if not self.config.checkpoint_every:
       self.close()
       return f'{after}--checkpoint_every=0 saves no checkpoint to resume from'
     self._save()
@@ -300,19 +308,19 @@ class Selection:
     lines: the fields that decide, of the lines so far.
   """
 
-  def __init__(self, simulation: Simulation, workdir: Workdir):
-    self._config = simulation.federation.config
+  def __init__(self, config: Config, simulation: Simulation, workdir: Workdir):
+    self.config = config
     self._simulation, self._workdir = simulation, workdir
     self.lines: list[dict[str, Any]] = []
 
   @property
   def is_stopped(self) -> bool:
     """Whether --early_stopping ends the run after the lines so far."""
-    return summary_lib.is_stopped(self._config, self.lines)
+    return summary_lib.is_stopped(self.config, self.lines)
 
   def begin(self) -> list[dict[str, Any]]:
     """Returns the lines in the file; removes models of later rounds."""
-    if not self._config.validation_fraction:
+    if not self.config.validation_fraction:
       return []
     lines = [_deciding(line) for line in self._workdir.lines()]
     self._remove(lambda number: number > len(lines))
@@ -324,16 +332,15 @@ class Selection:
     Call it before the line is written: a run that is killed in between repeats
     the round, and replaces or removes the model.
     """
-    if not self._config.validation_fraction:
+    if not self.config.validation_fraction:
       return
     self.lines.append(_deciding(line))
     best = summary_lib.best_line(self.lines)
-    if not self._config.keep_best or best is not self.lines[-1]:
+    if not self.config.keep_best or best is not self.lines[-1]:
       return
     variables = self._simulation.global_model()  # computed by all processes
     if processes.is_first():
-      self.save(line['round'], _encoded(
-          self._simulation.federation, variables))
+      self.save(line['round'], self._encoded(variables))
 
   def save(self, number: int, content: bytes) -> None:
     """Writes the best model so far; removes those that no checkpoint needs."""
@@ -345,6 +352,10 @@ class Selection:
         best['round'] for step in saved for n in (step - 1, step)
         if (best := summary_lib.best_line(self.lines[:n]))}
     self._remove(lambda other: other not in needed)
+
+  def _encoded(self, variables):
+    return export.to_safetensors(
+        self.config, self._simulation.federation.data, variables)
 
   def _remove(self, is_removed):
     with self._workdir.writing():
@@ -360,25 +371,19 @@ class Selection:
     line = summary_lib.best_line(self.lines)
     if line is None or not processes.is_first():
       return
-    if self._config.keep_best:
+    if self.config.keep_best:
       # Encoded again: a resumed run may have other flags, such as num_rounds.
       _, variables = export.load(
           self._workdir.path / f'best/{line["round"]}.safetensors')
-      self._workdir.write('best.safetensors', _encoded(
-          self._simulation.federation, variables))
+      self._workdir.write('best.safetensors', self._encoded(variables))
     names = [summary_lib.measure(line, part) for part in ('validation', 'test')]
     shown = [name.replace('_', ' ') for name in names]
     values = [metric(name, line[name]) for name in names]
     if self.is_stopped:
       print(f'{name}stopped after round {len(self.lines)}: no better '
-            f'{shown[0]} in {self._config.early_stopping} evaluations')
+            f'{shown[0]} in {self.config.early_stopping} evaluations')
     print(f'{name}best {shown[0]} {values[0]} after round {line["round"]}, '
           f'with {shown[1]} {values[1]}', flush=True)
-
-
-def _encoded(federation, variables, **more):
-  return export.to_safetensors(
-      federation.config, federation.data, variables, **more)
 
 
 def _deciding(line):
@@ -402,7 +407,7 @@ def _needs_local_models(config, rounds_done):
       or is_due(config.client_eval_every, rounds_done, config))
 
 
-def metrics_line(simulation, record, interrupt, progress):
+def metrics_line(config, simulation, record, interrupt, progress):
   """Evaluates a trained round if it is due; returns its line of metrics.jsonl.
 
   The line has the metrics of training (`simulation.records.of_round`), of
@@ -411,7 +416,7 @@ def metrics_line(simulation, record, interrupt, progress):
   """
   start = time.perf_counter()
   federation, done = simulation.federation, simulation.rounds_done
-  config, cohorts = federation.config, federation.cohorts[:done]
+  cohorts = federation.cohorts[:done]
   line = {'round': done}
   on_test = f'on {federation.num_test:,} examples'
   if is_due(config.eval_every, done, config):

@@ -5,6 +5,7 @@ of metrics.jsonl alone, so that a run that was killed and resumed takes the same
 decisions.
 """
 
+from collections.abc import Sequence
 import platform
 import statistics
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from moon_jax import platforms, tasks
 from moon_jax.config import Config
+from moon_jax.config.kinds import ROBUST
 from moon_jax.data import attackers, mapped
 from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import processes
@@ -39,14 +41,14 @@ def best_of(lines: list[dict[str, Any]], name: str) -> dict[str, Any]:
   return best(lines, key=lambda line: line[name])
 
 
-def summarize(simulation: Simulation,
+def summarize(config: Config, simulation: Simulation,
               metrics: list[dict[str, Any]]) -> dict[str, Any]:
   """Returns the content of summary.json, without the total time.
 
   The simulation is after its last round; `metrics` are the lines of
   metrics.jsonl.
   """
-  federation, config = simulation.federation, simulation.federation.config
+  federation = simulation.federation
   evaluated = [m for m in metrics if measure(m)]
   last = evaluated[-1]
   name = measure(last)
@@ -135,6 +137,21 @@ def of_validation(config: Config, lines: list[dict[str, Any]]
       f'{measure(line)}_of_best_validation': line[measure(line)]}
 
 
+def advice(config: Config) -> str:
+  """Returns what may make the loss of a configured run not finite, or ''."""
+  found = []
+  if config.attack.name != 'none':
+    rule = (f'give --aggregation, such as {ROBUST[0]}'
+            if config.aggregation.name == 'average' else
+            f'choose another --aggregation than {config.aggregation}')
+    found.append(f'Hostile clients (--attack={config.attack}) may be the '
+                 f'reason: {rule} (docs/robust.md)')
+  if multiplier := config.args('privacy').get('noise_multiplier'):
+    found.append('Noise may be the reason: lower --privacy.noise_multiplier='
+                 f'{multiplier}')
+  return '. '.join(found)
+
+
 def arithmetic(config: Config) -> str:
   """Returns the types of numbers and of products in a run, in words."""
   if config.model.is_own:
@@ -147,10 +164,9 @@ def arithmetic(config: Config) -> str:
   return f'{options["dtype"]} with products of precision {precision}{emulated}'
 
 
-def header(simulation: Simulation) -> str:
+def header(config: Config, simulation: Simulation) -> str:
   """Returns a few lines that describe a run before its first round."""
-  federation = simulation.federation
-  config, dataset = federation.config, federation.data
+  federation, dataset = simulation.federation, simulation.federation.data
   task = tasks.get(dataset.task)
   sizes = clients_lib.sizes(federation.clients)
   cohorts = federation.cohorts[:config.num_rounds]
@@ -213,12 +229,11 @@ def _of_time(config, timeline):
           f'{rounds:,} {steps}{more}')
 
 
-def header_of_runs(simulations: Simulations) -> str:
+def header_of_runs(configs: Sequence[Config], program: Simulations) -> str:
   """Returns a line that describes the runs of one program."""
-  runs = simulations.runs
-  rounds = sum(run.federation.config.num_rounds for run in runs)
-  return (f'{len(runs)} runs in one program, {rounds:,} rounds in all, '
-          f'{_lanes(simulations)}')
+  rounds = sum(config.num_rounds for config in configs)
+  return (f'{len(configs)} runs in one program, {rounds:,} rounds in all, '
+          f'{_lanes(program)}')
 
 
 def privacy_spent(config: Config, cohorts: list[list[int]]

@@ -16,9 +16,10 @@ import jax
 from moon_jax import loggers as loggers_lib
 from moon_jax import platforms
 from moon_jax.data import clients as clients_lib
-from moon_jax.distributed import processes
+from moon_jax.distributed import devices, processes
 from moon_jax.errors import InterruptedRun, UserError
 from moon_jax.simulation import memory as memory_lib
+from moon_jax.simulation import round_spec
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.simulation.simulation import (
   Simulations,
@@ -65,7 +66,7 @@ class Trainer:
     recorders, progress = self.recorders, self.progress
     unfinished = [r for r in recorders if r.is_unfinished]
     if unfinished:
-      config = recorders[0].simulation.federation.config
+      config = recorders[0].config
       with platforms.compiling(f'{config.algorithm}, {config.model}') as last:
         hint = f' ({last:.0f} s last time, less if cached)' if last else ''
         with progress.phase('compiling', hint):
@@ -77,7 +78,7 @@ class Trainer:
       for recorder in recorders:
         recorder.saved_at = time.monotonic()
     progress.training(
-        sum(r.simulation.federation.config.num_rounds for r in recorders),
+        sum(r.config.num_rounds for r in recorders),
         sum(r.simulation.rounds_done - (r.trained is not None)
             for r in recorders),
         recorders[0].workdir.lines() if len(recorders) == 1 else ())
@@ -206,8 +207,7 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
       with progress.phase('preparing the first round'), (
           interrupt.nothing_to_save(
               'before training; the same command starts it')):
-        simulations = _simulations(federations, [
-            str(run.workdir.path) for run in runs], specs)
+        simulations = _simulations(federations, runs, specs)
         recorders = _recorders(simulations, runs, callbacks, progress)
         for recorder, run, log, of_run in zip(
             recorders, runs, progress.logs, made):
@@ -222,20 +222,27 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
     return [recorder.result for recorder in recorders]
 
 
-def _simulations(federations, directories, specs):
+def _simulations(federations, runs, specs):
   with memory_lib.explained(federations[0], len(federations)):
-    return Simulations(federations, directories, specs)
+    devices.check()
+    return Simulations(
+        federations, [str(run.workdir.path) for run in runs], specs or [
+            round_spec.alone(
+                federation, num_checkpoints=run.config.num_checkpoints())
+            for federation, run in zip(federations, runs)])
 
 
 def _recorders(simulations, runs, callbacks, progress):
   is_alone, path = len(runs) == 1, runs[0].workdir.path
   recorders = [
-      Recorder(simulation, run.workdir, callbacks,
+      Recorder(run.config, simulation, run.workdir, callbacks,
                '' if is_alone else f'{run.workdir.path.name}, ', log)
       for simulation, run, log in zip(simulations.runs, runs, progress.logs)]
   progress.message(
-      f'{summary_lib.header(simulations.runs[0])}\nresults in {path}'
-      if is_alone else f'{summary_lib.header_of_runs(simulations)}\n'
+      f'{summary_lib.header(runs[0].config, simulations.runs[0])}\n'
+      f'results in {path}' if is_alone else
+      f'{summary_lib.header_of_runs([run.config for run in runs], simulations)}'
+      '\n'
       f'results in {len(runs)} directories in {path.parent}')
   drawn: dict[bytes, pathlib.Path] = {}
   for recorder in recorders:
@@ -259,7 +266,7 @@ def _resumed(recorders):
   else:
     run = begun[0].simulation
     text = (f'resumes after round {run.rounds_done} of '
-            f'{run.federation.config.num_rounds}')
+            f'{begun[0].config.num_rounds}')
     if source := begun[0].workdir.source:
       text += f', copied from {source}'
   return text + f'; rounds that are trained again: {lost}' * (lost > 0)

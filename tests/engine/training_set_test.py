@@ -102,16 +102,17 @@ def test_examples_in_a_file_change_no_bit(tmp_path):
     np.save(tmp_path / f'{name}.npy', x)
   config = dataclasses.replace(
       CONFIG, algorithm='fedavg', num_rounds=2, client_eval_every=0)
-  whole, lines = rounds(dataclasses.replace(
-      config, dataset='npz', data_dir=str(tmp_path / 'mine.npz')))
+  config = dataclasses.replace(
+      config, dataset='npz', data_dir=str(tmp_path / 'mine.npz'))
+  whole, lines = rounds(config)
   mapped, mapped_lines = rounds(dataclasses.replace(
       config, dataset='npy', data_dir=str(tmp_path)))
   assert mapped_lines == lines
   jax.tree.map(np.testing.assert_array_equal,
                mapped.state_on_host(), whole.state_on_host())
   assert mapped.federation.shard_data and not whole.federation.shard_data
-  assert 'stay in their file' in summary.header(mapped)
-  assert 'stay in their file' not in summary.header(whole)
+  assert 'stay in their file' in summary.header(config, mapped)
+  assert 'stay in their file' not in summary.header(config, whole)
   with pytest.raises(UserError, match='shard_data must be True'):
     dataclasses.replace(mapped.federation, shard_data=False)
 

@@ -19,8 +19,9 @@ from moon_jax.algorithms.server import with_server_optimizer
 from moon_jax.config import Config, flags_with, Part
 from moon_jax.errors import UserError
 from moon_jax.models import mlp
-from moon_jax.simulation import agreement
+from moon_jax.simulation import agreement, build, round_spec
 from moon_jax.simulation.agreement import program_key
+from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.simulation import Simulations
 
 FIRST = tiny_federation.make(batch_size=2)
@@ -143,11 +144,23 @@ def test_what_functions_close_over_must_agree(wrap, value):
     ('algorithm', scaled(2.)),
     ('model', FIRST.model._replace(apply=lambda *_: None))])
 def test_parts_of_a_configuration_may_have_been_replaced(name, value):
-  one, equal = (changed(config=Config(), algorithm=fedavg(), model=mlp(2))
-                for _ in range(2))
+  one, equal = (changed(
+      algorithm=fedavg()._replace(source=source),
+      model=mlp(2)._replace(source=source)) for source in ('mlp', ''))
   check(one, equal)
   with pytest.raises(UserError, match=f'the same {name}, that of number 1'):
     check(one, dataclasses.replace(equal, **{name: value}))
+
+
+def test_a_federation_does_not_know_how_it_was_made(digits):
+  """That of a configuration is the one that is made by hand."""
+  built = build.federation(Config(
+      dataset='digits', model='mlp(projection_dim=8)', algorithm='moon(mu=1)',
+      num_clients=4, partition='iid', num_rounds=3), digits)
+  made = Federation(
+      data=digits, clients=built.clients, model=mlp(10, projection_dim=8),
+      algorithm=moon(mu=2.), cohorts=[[0]])
+  agreement.check([*map(agreement.of, map(round_spec.alone, (built, made)))])
 
 
 def test_simulations_check_their_federations():
@@ -201,9 +214,8 @@ def of_its_dict(x: int = 0):
   monkeypatch.syspath_prepend(str(tmp_path))
 
   def of(algorithm, **fields):
-    config = Config(algorithm=algorithm, **fields)
-    return agreement.of_federation(
-        changed(algorithm=registry.make(config), config=config))
+    return agreement.of_federation(changed(
+        algorithm=registry.make(Config(algorithm=algorithm, **fields))))
 
   found = {}
   for name in 'plain', 'scaled', 'of_rounds', 'of_module', 'of_its_dict':

@@ -124,15 +124,17 @@ def test_a_killed_run_resumes_with_the_same_bits(tmp_path):
   """
   ends = {}
 
-  def keep(simulation, line):
-    ends[simulation.federation.config.workdir] = simulation.state.clients
+  def keep_as(name):
+    return lambda simulation, line: ends.update({
+        name: simulation.state.clients})
 
   whole, killed = (dataclasses.replace(MOON, workdir=str(tmp_path / name))
                    for name in ('whole', 'killed'))
-  run.run(whole, callbacks=[keep])
+  run.run(whole, callbacks=[keep_as('whole')])
   small_runs.run_until(killed, 3)
-  run.run(dataclasses.replace(killed, client_state='memory'), callbacks=[keep])
+  run.run(dataclasses.replace(killed, client_state='memory'),
+          callbacks=[keep_as('killed')])
   assert lines_of(tmp_path / 'whole') == lines_of(tmp_path / 'killed')
-  (at_run, at_client, rows), = ends[whole.workdir].rows()
+  (at_run, at_client, rows), = ends['whole'].rows()
   jax.tree.map(lambda x, y: np.testing.assert_array_equal(
-      x, y[at_run, at_client]), rows, ends[killed.workdir])
+      x, y[at_run, at_client]), rows, ends['killed'])

@@ -11,6 +11,7 @@ import pytest
 import tiny_federation
 
 import moon_jax as mj
+from moon_jax import errors
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox
@@ -19,7 +20,7 @@ from moon_jax.config import Config
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.sources import arrays as arrays_lib
 from moon_jax.errors import DivergedError, UserError
-from moon_jax.simulation import build, round_spec
+from moon_jax.simulation import build, federation_checks, round_spec
 from moon_jax.simulation.simulation import Simulation
 
 
@@ -142,8 +143,9 @@ def test_clients_with_one_step_train_a_head_alone(algorithm, digits):
   config = Config(dataset='digits', model='mlp', num_clients=3,
                   algorithm='fedpac' if algorithm.needs.get('num_clients') else
                   'fedrep', **settings)
-  message, = warned(build.federation(config, digits, list(map(
-      np.array, clients))))
+  with errors.of_command():
+    message, = warned(build.federation(config, digits, list(map(
+        np.array, clients))))
   assert 'Raise --local_epochs' in message
 
 
@@ -166,6 +168,20 @@ def test_both_kinds_of_federations_are_checked_for_needs(cohorts, is_met):
 def test_the_number_of_clients_is_that_of_the_algorithm(algorithm):
   with pytest.raises(UserError, match='num_clients=3 of the federation'):
     tiny_federation.make(algorithm=algorithm)
+
+
+@pytest.mark.parametrize('changes', [
+    {}, {'cohort': 'oort'}, {'rounds': 'fedbuff(concurrency=3, buffer_size=2)',
+                             'participation': 1.}])
+def test_a_clock_builds_one_federation(changes, digits, monkeypatch):
+  made = []
+  check = federation_checks.check
+  monkeypatch.setattr(federation_checks, 'check', lambda federation: (
+      made.append(federation), check(federation)))
+  federation = build.federation(dataclasses.replace(Config(
+      dataset='digits', model='mlp', algorithm='fedavg', num_clients=4,
+      partition='iid', participation=.5, clock='lognormal'), **changes), digits)
+  assert made == [federation]
 
 
 def test_a_rule_of_a_clock_does_not_depend_on_the_planned_rounds(digits):
@@ -230,7 +246,7 @@ def test_messages_have_the_values_that_replace_those_of_a_configuration():
       dataset='digits', model='mlp', partition='iid', num_clients=3,
       algorithm='fedavg', local_epochs=1, batch_size=2), data)
   with pytest.raises(DivergedError, match=(
-      r'\(--algorithm=fedavg --learning_rate=1e\+30\)')):
+      r'\(algorithm=fedavg learning_rate=1e\+30\)')):
     Simulation(dataclasses.replace(built, learning_rate=1e30)).run(3)
   with pytest.raises(UserError, match='^algorithm: finish must return '):
     Simulation(dataclasses.replace(

@@ -24,8 +24,12 @@ CONFIG = Config(
 @pytest.fixture(scope='module')
 def made(digits):
   """Returns the RoundSpec of a changed configuration."""
-  return lambda **changes: round_spec.alone(build.federation(
-      dataclasses.replace(CONFIG, **changes), digits))
+  def make(**changes):
+    config = dataclasses.replace(CONFIG, **changes)
+    return round_spec.alone(build.federation(config, digits),
+                            num_checkpoints=config.num_checkpoints())
+
+  return make
 
 
 def sizes(parts):
@@ -107,11 +111,12 @@ def test_only_clients_that_are_sampled_need_memory(made):
   listed = dataclasses.replace(
       run.federation, cohorts=cohorts + [[98, 99]])
   assert run._replace(federation=listed).num_stateful == sampled
-  first = dataclasses.replace(
-      listed, config=dataclasses.replace(config, num_rounds=1))
+  first = dataclasses.replace(listed, planned_rounds=1)
   assert run._replace(federation=first).num_stateful == 10
   # Models of their own take memory from the start.
   assert made(participation=.1, algorithm='solo').num_stateful == 100
+  # So does a state that begins as the global model.
+  assert made(participation=.1, algorithm='ditto').num_stateful == 100
 
 
 @pytest.mark.parametrize('changes, part', [

@@ -221,10 +221,13 @@ def content(**changes):
   """Returns all that a simulation reads of a federation, by field."""
   config = dataclasses.replace(BASE, **changes)
   federation = build.federation(config, load(config.dataset))
+  federation = dataclasses.replace(  # what is made, not what it is called
+      federation, model=federation.model._replace(source=''),
+      algorithm=federation.algorithm._replace(source=''))
   rates = [federation.hparams(t)['learning_rate'] for t in range(6)]
   return {field.name: described(getattr(federation, field.name))
           for field in dataclasses.fields(federation)
-          if field.name not in ('config', 'learning_rate', '_built')} | {
+          if field.name != 'learning_rate'} | {
               'learning_rate': rates}
 
 

@@ -1,6 +1,5 @@
 """A simulation's own bookkeeping: rounds, bytes, restoring, determinism."""
 
-import dataclasses
 import warnings
 
 import jax
@@ -13,10 +12,8 @@ import federation as fed
 from moon_jax.algorithms.feddisco import feddisco
 from moon_jax.algorithms.server import with_server_optimizer
 from moon_jax.errors import DivergedError, UserError
-from moon_jax.simulation import build, records
 from moon_jax.simulation import simulation as simulation_lib
 from moon_jax.simulation.simulation import Simulation
-import small_runs
 
 THREE = tiny_federation.make().data._replace(class_names=('a', 'b', 'c'))
 _PARAMS = 4 * (4 + 1) * fed.NUM_CLASSES  # bytes of weights and biases
@@ -125,14 +122,3 @@ def test_errors_of_rounds_name_arguments():
     simulation.run(3)
 
 
-@pytest.mark.parametrize('aggregation, rule', [
-    ('average', 'give --aggregation, such as median'),
-    ('trimmed_mean', 'choose another --aggregation than trimmed_mean')])
-def test_a_run_that_diverges_under_attack_is_told_of_the_attack_first(
-    aggregation, rule):
-  federation = build.federation(dataclasses.replace(
-      small_runs.CONFIG, participation=1., attack='scaling(attackers=0.25)',
-      aggregation=aggregation))
-  text = records.remedy(federation, 0, is_client=True)
-  assert '--attack=scaling(attackers=0.25)' in text
-  assert 0 < text.index(rule) < text.index('lower --learning_rate')

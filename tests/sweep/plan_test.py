@@ -95,15 +95,15 @@ def test_amounts_end_with_each_run():
 
 
 def test_the_cost_is_that_of_rows_jobs_and_evaluations():
-  specs = [round_spec.alone(build.federation(
-      changed(seed=seed, lanes=1), DATASET)) for seed in range(3)]
-  alone = plan.estimate(specs[:1], RATES)
+  configs = [changed(seed=seed, lanes=1) for seed in range(3)]
+  specs = [*map(spec_of, configs)]
+  alone = plan.estimate(specs[:1], configs[:1], RATES)
   # 16 clients of 28 examples take 9 steps each; 8 of them train in a round.
   assert (alone.rounds, alone.rows) == (7, 7 * 8 * 9)
   assert alone.seconds == {
       'training': 2 * alone.rows + .5 * 56, 'evaluation': 3 * 6.,
       'compilation': 100.}
-  three = plan.estimate(specs, RATES)
+  three = plan.estimate(specs, configs, RATES)
   assert three.seconds['evaluation'] == 3 * alone.seconds['evaluation']
   assert alone.rows <= three.rows <= 3 * alone.rows
   on_lanes = three._replace(
@@ -113,15 +113,16 @@ def test_the_cost_is_that_of_rows_jobs_and_evaluations():
 
 
 def test_local_steps_are_measured_by_the_program_of_one_epoch(monkeypatch):
-  spec = spec_of(changed(
-      num_clients=2, participation=1., local_steps=5, batch_size=1, lanes=1))
+  config = changed(
+      num_clients=2, participation=1., local_steps=5, batch_size=1, lanes=1)
+  spec = spec_of(config)
 
   def simulation(federation):
     raise StopIteration(federation)
 
   monkeypatch.setattr(plan, 'Simulation', simulation)
   with pytest.raises(StopIteration) as stopped:
-    plan.measure(spec)
+    plan.measure(spec, config)
   measured = round_spec.alone(stopped.value.value)
   assert agreement.of(measured) == agreement.of(spec)
   assert measured.steps_C.tolist() == [12 * 4, 12 * 4]  # of 24 rows in all, x 4
@@ -130,7 +131,7 @@ def test_local_steps_are_measured_by_the_program_of_one_epoch(monkeypatch):
 def test_a_dry_run_prints_the_plan_and_writes_nothing(monkeypatch, tmp_path):
   measured = []
 
-  def measure(spec):
+  def measure(spec, config):
     measured.append(spec.federation.seed)
     return RATES
 

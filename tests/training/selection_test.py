@@ -166,8 +166,7 @@ def test_more_rounds_continue_as_one_run(whole, tmp_path):
 def test_only_needed_models_are_kept(tmp_path):
   """Round 4, whose checkpoint is complete, needs 3; 8, still unfinished, 6."""
   config = dataclasses.replace(CONFIG, workdir=str(tmp_path))
-  models = Selection(types.SimpleNamespace(
-      federation=types.SimpleNamespace(config=config)), Workdir(config))
+  models = Selection(config, types.SimpleNamespace(), Workdir(config))
   for name in '4', '8.orbax-checkpoint-tmp', 'damaged-6-1':
     (tmp_path / 'checkpoints' / name).mkdir(parents=True)
   (tmp_path / 'best').mkdir()

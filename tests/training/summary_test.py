@@ -1,6 +1,7 @@
 """What a summary says of the rounds, and a round of the privacy spent."""
 
 import contextlib
+import shlex
 import types
 
 import pytest
@@ -24,9 +25,9 @@ def test_a_summary_is_of_the_last_rounds():
   # Clients are evaluated in other rounds, maybe not in the last one.
   lines[1] |= {'global_heldout_accuracy': .5, 'local_heldout_accuracy': .75}
   lines[5]['global_heldout_accuracy'] = .25
-  found = summary_lib.summarize(types.SimpleNamespace(
+  found = summary_lib.summarize(Config(num_rounds=8), types.SimpleNamespace(
       federation=types.SimpleNamespace(
-          config=Config(num_rounds=8), metrics={}, test_sets={'other': ()},
+          metrics={}, test_sets={'other': ()},
           clients=[[0], [1, 2, 3], range(4, 12)]),
       num_parameters=7, num_lanes=2, bytes_per_round=lambda: 56), lines)
   expected = {
@@ -40,6 +41,24 @@ def test_a_summary_is_of_the_last_rounds():
       'global_heldout_accuracy': .25, 'local_heldout_accuracy': .75,
       'bytes_per_round': 56}
   assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize('aggregation, rule', [
+    ('average', 'give --aggregation, such as median'),
+    ('trimmed_mean', 'choose another --aggregation than trimmed_mean')])
+def test_a_run_that_diverges_under_attack_is_told_of_the_attack_first(
+    aggregation, rule, whole, tmp_path):
+  done = whole.run(*shlex.split(
+      '--dataset=digits --model=mlp --algorithm=fedavg --num_clients=4 '
+      '--num_rounds=1 --local_epochs=1 --learning_rate=1e30 --partition=iid '
+      '--attack=scaling(attackers=0.25) --workdir=run '
+      f'--aggregation={aggregation}'), cwd=tmp_path, limit=120)
+  assert done.status == 1
+  places = [done.err.index(words) for words in (
+      'moon_jax.train: round 1, client ',
+      '--algorithm=fedavg --learning_rate=1e+30',
+      '--attack=scaling(attackers=0.25)', rule, 'Lower --learning_rate')]
+  assert places == sorted(places)
 
 
 @pytest.mark.parametrize('arguments, words', [
@@ -68,10 +87,10 @@ def test_a_round_has_spent_what_the_rounds_up_to_it_have():
   for done in 1, 2, 3:
     simulation = types.SimpleNamespace(
         rounds_done=done, federation=types.SimpleNamespace(
-            config=config, cohorts=cohorts, num_test=9, metrics={}),
+            cohorts=cohorts, num_test=9, metrics={}),
         evaluate=lambda wait: {'test_accuracy': .5})
     line = recorder.metrics_line(
-        simulation,
+        config, simulation,
         RoundRecord({'train_loss': 1.}, {}, num_examples=30, seconds=2.),
         types.SimpleNamespace(call=None),
         types.SimpleNamespace(busy=lambda _: contextlib.nullcontext()))
