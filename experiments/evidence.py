@@ -31,12 +31,12 @@ from experiments.full.analysis import (
   compare,
   gains,
   last,
-  luck,
   pairs_needed,
   published_difference,
   read_blocks,
   read_fresh,
   sides,
+  unusually_narrow,
   whole_blocks,
 )
 from experiments.full.report import markdown, sentence
@@ -160,20 +160,25 @@ def speed() -> str:
   peers = lambda algorithm: _span([
       x for name in _PEERS for x in _multiples(name, algorithm)], '.1f')
   loop = lambda algorithm: _span(_loop_multiples(algorithm), '.1f')
+  one = lambda algorithm: _span(_multiples('PyTorch loop', algorithm), '.1f')
   ours, theirs = _cross_device_seconds()
   return (
-      "**Speed** on two CPU cores, CIFAR-10 and MOON's small CNN; ranges are "
-      'over simulators and processors. A round of FedAvg\ntakes '
+      "**Speed** on two CPU cores, with CIFAR-10, MOON's small CNN and "
+      f'{peers_report.CLIENTS} clients; ranges are over simulators and '
+      'processors. A round of FedAvg\ntakes '
       f'{peers("fedavg")} times as long as with moon_jax in PFLlib, fluke, '
       'FL-bench, Flower, pfl-research and FedJAX; a round of\nMOON '
       f'{peers("moon")} times in the first four. A PyTorch loop in two '
       f'processes takes {loop("fedavg")}\ntimes as long for FedAvg and '
-      f'{loop("moon")} for MOON. Of FL-bench and Flower the faster mode '
-      'counts; pfl-research had no mode of processes here. Much of a ratio is '
-      "the\nnetwork's kernels. moon_jax is slower elsewhere: a round of "
+      f'{loop("moon")} for MOON; with 100 clients {_of_100_clients():.1f} for '
+      'FedAvg (one processor). Of FL-bench and\nFlower the faster mode counts; '
+      'pfl-research had no mode of processes here. The loop in one process '
+      f'takes {one("fedavg")} (FedAvg)\nand {one("moon")} (MOON) times as '
+      'long, so much of a ratio is not the simulator. moon_jax is slower '
+      'elsewhere, each on one\nprocessor: a round of '
       f"pfl-research's own benchmark takes {ours:.2f} s, and {theirs:.2f} s "
-      'with\npfl-research, and ResNets train at '
-      f'{_span(_resnet_ratios())} of the speed of PyTorch on CPUs '
+      'with pfl-research, and ResNets\ntrain at '
+      f'{_span(_resnet_ratios())} of the speed of PyTorch '
       '([performance](docs/performance.md)).')
 
 
@@ -218,6 +223,15 @@ def _loop_multiples(algorithm):
       if name.startswith(algorithm)]
 
 
+def _of_100_clients():
+  """Returns the ratio of the loop in processes with 100 clients."""
+  seconds = lambda side: statistics.fmean(
+      peers_report.seconds_per_round(run)
+      for run in _kept('peers/growth.json')['runs']
+      if (run['side'], run['clients']) == (side, 100))
+  return seconds('PyTorch loop, processes') / seconds('moon_jax')
+
+
 def _resnet_ratios():
   return [case[field] for case in _kept('bench_cpu/resnets.json')[
       'cases'].values() for field in ('ratio', 'ratio_to_processes')]
@@ -234,8 +248,9 @@ def speed_ranges() -> str:
   elsewhere = _kept('peers/elsewhere.json')
   passes = [ratio for file in ('peers', 'growth')
             for ratio in _ratios_of_passes(file, 'PyTorch loop, processes')]
+  first = lambda algorithm: _multiples('PyTorch loop', algorithm)[0]
   over_loop = lambda algorithm: _span([
-      _multiples(name, algorithm)[0] / _multiples('PyTorch loop', algorithm)[0]
+      _multiples(name, algorithm)[0] / first(algorithm)
       for name in _PEERS
       if name != 'FedJAX' and _multiples(name, algorithm)], '.1f')
   return (
@@ -249,11 +264,13 @@ def speed_ranges() -> str:
       'median; single passes vary more: those of the\nPyTorch loop in '
       f'processes from {_span(passes)} for FedAvg. Of FL-bench and Flower '
       'the faster of two modes counts;\npfl-research was run in one process '
-      'only, though it can use several. Much of a ratio is the kernels of the '
-      'network:\nthe plain PyTorch loop in one process is itself '
-      f'{over_loop("fedavg")} times as fast as the PyTorch simulators in '
-      f'FedAvg and {over_loop("moon")} times\nin MOON (next table), and with '
-      'residual networks moon_jax is slower than PyTorch.')
+      f'only, though it can use several. All have {peers_report.CLIENTS} '
+      'clients; for more see the second table below.\nA ratio has two parts '
+      '(next table): the plain PyTorch loop in one process, without a '
+      f'simulator, takes {first("fedavg"):.1f} times as long\nas moon_jax in '
+      f'FedAvg and {first("moon"):.1f} in MOON, and the PyTorch simulators '
+      f'{over_loop("fedavg")} and {over_loop("moon")} times as long as that '
+      'loop. With\nresidual networks moon_jax is slower than PyTorch.')
 
 
 def recipe() -> str:
@@ -754,8 +771,8 @@ def _beside_paper(question):
     found = beside_published(question, _blocks(question), end)
     texts.append(f'{name} {-found.mean:+.1f} points (95% interval '
                  f'{stats.interval_text(-found.high, -found.low)})')
-  if luck(_blocks(question)):
-    texts = [texts[1], f'{texts[0]}, narrow by the same luck']
+  if unusually_narrow(_blocks(question)):
+    texts = [texts[1], f'{texts[0]}, unusually narrow too']
   return f"The paper's difference, +2.8, minus ours: {'; '.join(texts)}."
 
 
@@ -928,9 +945,9 @@ def moon_by_round() -> str:
       f'{one_epoch[50:].mean():+.1f} over 51 to 100 (not\n  planned). These '
       '100 rounds have the steps of 10 rounds of 10 epochs, where it is '
       f'{main[9]:+.1f}.',
-      '- With 5 of 100 clients per round MOON does not start slower. The mean '
-      f'difference is {few[:20].mean():+.1f} points over rounds 1 to 20, '
-      f'{few[20:100].mean():+.1f} over\n  rounds 21 to 100, and '
+      '- With 5 of 100 clients per round the mean of MOON is not lower at '
+      f'first: the difference is {few[:20].mean():+.1f} points over rounds 1 '
+      f'to 20, {few[20:100].mean():+.1f} over\n  rounds 21 to 100, and '
       f'{few[100:].mean():+.1f} over rounds 101 to 250. On average '
       f'{100 * np.mean(.95**np.arange(20)):.0f}% of the clients of rounds 1 to '
       '20 train for the first time,\n  have no negative, and so train as in '
@@ -1024,6 +1041,10 @@ def moon_splits() -> str:
        f'{last(b.new) - last(b.baseline):+.2f}'] for b in blocks]
   std = lambda values: f'{np.std(values, ddof=1):.1f}'
   d, on_one_split = compare(blocks, last), _blocks(questions.SPLIT)
+  d_ST = np.stack([block.new - block.baseline for block in on_one_split])
+  usual = (f', unusually small: the median of rounds 51 to 100 is '
+           f'{np.median(d_ST[:, 50:].std(0, ddof=1)):.1f}'
+           if unusually_narrow(on_one_split) else '')
   new = [last(block.new) for block in blocks]
   return (f'{markdown(rows)}\n\nAccuracies after round 100 in percent, '
           'differences in points. Standard deviations, in points:\n\n'
@@ -1034,8 +1055,8 @@ def moon_splits() -> str:
           'the spread of splits from that of seeds.\n'
           f'- MOON - FedAvg of a pair, a split per seed: {std(d.differences)}; '
           'on the split of seed 0: '
-          f'{std(compare(on_one_split, last).differences)}. The difference of '
-          'two runs with different splits would\n  have '
+          f'{std(compare(on_one_split, last).differences)}{usual}.\n  The '
+          'difference of two runs with different splits would have '
           f'{np.hypot(np.std(base, ddof=1), np.std(new, ddof=1)):.1f}, by the '
           'spreads of both methods.')
 
@@ -1064,8 +1085,9 @@ def moon_level() -> str:
       f"{stats.p_text(here.p_value)} by Welch's test).\n"
       "- The author's own rerun is above the paper too: FedProx by "
       f'{author["fedprox_mu0.01"][-1] - fedprox.mean:.1f} points, MOON by '
-      f'{author["moon_mu5"][-1] - moon.mean:.1f} (one run each). So both '
-      'reruns, ours and the\n  author\'s, end above the paper.')
+      f'{author["moon_mu5"][-1] - moon.mean:.1f} (one run each). In both '
+      'reruns, ours and\n  the author\'s, FedProx and MOON end above the '
+      'paper.')
 
 
 def moon_others() -> str:

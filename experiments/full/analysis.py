@@ -20,7 +20,7 @@ _PAPER_SIZE = 2.8  # the paper's difference of MOON and FedAvg, in points
 MIN_PERMUTED = 12  # fewest pairs for the sign-flip test
 MIN_PAIRS = 3  # for a primary question to enter Holm's adjustment
 _SPREAD_ROUNDS = 50  # last rounds whose spreads over pairs are compared
-_NARROW = 5  # a spread among so few of the smallest is called luck
+_NARROW = 5  # a spread among so few of the smallest is unusually narrow
 _ORDINALS = '', 'second ', 'third ', 'fourth ', 'fifth '
 
 
@@ -122,11 +122,11 @@ def tests_of_fresh(blocks: list[dict[Arm, np.ndarray]]) -> list[Tested]:
           for of, c, p in zip(arms, found, holm)]
 
 
-def luck(blocks: Sequence[Block]) -> str:
+def unusually_narrow(blocks: Sequence[Block]) -> str:
   """Returns how small the spread of the last round is, '' if it is usual.
 
-  A narrow interval of one round, where other rounds have wider ones, is an
-  accident of that round.
+  The interval of the last round is then narrower than those of most rounds
+  before it.
   """
   d_ST = np.stack([block.new - block.baseline for block in blocks])
   if len(d_ST) < MIN_PAIRS or d_ST.shape[1] < _SPREAD_ROUNDS:

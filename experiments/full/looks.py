@@ -13,6 +13,7 @@ from scipy import stats as scipy_stats
 
 from experiments.full.analysis import Block, last
 from moon_jax.results import paired, stats
+from moon_jax.view.text import fixed
 
 ROUNDS = (1, 2, 3, 5, 10, 15, 20, 50, 100)  # whose differences are shown
 _NUM_DRAWS = 100_000  # of the next difference
@@ -198,7 +199,7 @@ def round_table(blocks: Sequence[Block]) -> list[list[str]]:
   """Returns the rows of a table of differences after some rounds."""
   means, low, high = by_round(blocks)
   return [['after round', 'difference, points', '95% interval, pointwise']] + [
-      [str(r), f'{means[r - 1]:+.2f}',
+      [str(r), fixed(means[r - 1], 2, '+'),
        stats.interval_text(low[r - 1], high[r - 1], 2)]
       for r in ROUNDS if r <= len(means)]
 

@@ -21,7 +21,6 @@ from experiments.full.analysis import (
   compare_fresh,
   gains,
   last,
-  luck,
   MIN_PAIRS,
   MIN_PERMUTED,
   needed,
@@ -32,11 +31,13 @@ from experiments.full.analysis import (
   sides,
   sign_flip_p,
   tests_of_fresh,
+  unusually_narrow,
   verdict,
   whole_blocks,
 )
 from experiments.full.questions import Question
 from moon_jax.results import figures, paired, stats
+from moon_jax.view.text import fixed
 
 _ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = _ROOT / 'experiments' / 'results' / 'full'
@@ -223,7 +224,7 @@ def both_endpoints(question: Question, blocks: list[Block],
                    holm_p: float | None = None) -> str:
   """Returns the verdict and the mean of the last 10 rounds.
 
-  This mean comes first if the last round has a narrow interval by luck.
+  This mean comes first if the interval of the last round is unusually narrow.
   """
   verdict_text = headline(question, blocks, holm_p)
   if question in questions.SORTED:
@@ -238,11 +239,11 @@ def both_endpoints(question: Question, blocks: list[Block],
     pairs = (f', MOON {word} in {sum(sign * d > 0 for d in at_end.differences)}'
              f' of {len(at_end.differences)} pairs')
   means = f'mean of the last {stats.LAST} rounds'
-  lucky = '' if question in questions.SECONDARY else luck(blocks)
-  if lucky:
+  narrow = '' if question in questions.SECONDARY else unusually_narrow(blocks)
+  if narrow:
     word, _, rest = verdict_text.partition(': ')
     text = (f'{word}: {means} {size}{pairs}. Last round, which the verdict is '
-            f'about: {rest} This interval is narrow by luck: {lucky}.')
+            f'about: {rest} This interval is unusually narrow: {narrow}.')
   else:
     kind = ' (secondary endpoint)' * question.is_primary
     text = f'{verdict_text} M{means[1:]}{kind}: {size}{pairs}.'
@@ -374,12 +375,12 @@ def row_table(directory: pathlib.Path) -> list[list[Any]]:
         [moon[block.seed] for block in common]))
     interval = stats.interval_text(beside.low, beside.high, 2)
     rows.append([
-        *cells(question, 1), f'{c.mean:+.2f}',
+        *cells(question, 1), fixed(c.mean, 2, '+'),
         *((stats.interval_text(c.low, c.high, 2),
            stats.p_text(holm.get(question)))
           if is_tested(question) else ('', '')),
         '' if question is questions.SPLIT or not common else
-        f'{beside.mean:+.2f}' + f' ({interval})' * bool(interval)])
+        fixed(beside.mean, 2, '+') + f' ({interval})' * bool(interval)])
   return rows
 
 
@@ -468,10 +469,10 @@ def fresh(directory: pathlib.Path) -> str:
     c = test.comparison
     after = compare_fresh(blocks, last, test.new, test.baseline)
     tests.append([
-        f'{name(test.new)} - {name(test.baseline)}', f'{c.mean:+.2f}',
+        f'{name(test.new)} - {name(test.baseline)}', fixed(c.mean, 2, '+'),
         stats.interval_text(c.low, c.high, 2),
         stats.interval_text(test.low, test.high, 2), stats.p_text(c.p_value),
-        stats.p_text(test.holm_p), test.verdict, f'{after.mean:+.2f}'])
+        stats.p_text(test.holm_p), test.verdict, fixed(after.mean, 2, '+')])
   return '\n\n'.join((
       '### Fresh splits', f'**{sentence(fresh_sentence(directory))}**',
       'Part 1 of [amendment 3](../full/AMENDMENT_3.md): 10 clients, Dirichlet '
@@ -553,7 +554,7 @@ def _tests(question, blocks, holm_p):
   for name, endpoint in (('last round', last),
                          (f'mean of last {stats.LAST}', stats.mean_of_last)):
     c = compare(blocks, endpoint)
-    rows.append([name, f'{c.mean:+.2f}',
+    rows.append([name, fixed(c.mean, 2, '+'),
                  stats.interval_text(c.low, c.high, 2),
                  *map(stats.p_text, (
                      c.p_value, holm_p if endpoint is last else None,

@@ -86,7 +86,7 @@ def test_a_verdict_names_what_restricts_it(tmp_path):
   assert report.headline(questions.MAIN, sure, .01).startswith('higher: +2.2')
 
 
-def test_a_last_round_that_is_narrow_by_luck_comes_second():
+def test_a_last_round_that_is_unusually_narrow_comes_second():
   """Differences of three pairs: 1, 2 and 3 points but in the last round."""
   def of(last_spread, narrower=0):
     made = []
@@ -97,21 +97,22 @@ def test_a_last_round_that_is_narrow_by_luck_comes_second():
       made.append(analysis.Block(seed, np.full(100, 60.), new))
     return made
 
-  assert analysis.luck(of(.1)) == (
+  narrow = analysis.unusually_narrow
+  assert narrow(of(.1)) == (
       'the spread of the last round is the smallest of rounds 51 to 100')
-  assert 'is the second smallest of' in analysis.luck(of(.1, narrower=1))
-  assert not analysis.luck(of(.1, narrower=5))
-  assert not analysis.luck(of(1.)) and not analysis.luck(of(3.))
+  assert 'is the second smallest of' in narrow(of(.1, narrower=1))
+  assert not narrow(of(.1, narrower=5))
+  assert not narrow(of(1.)) and not narrow(of(3.))
   text = report.both_endpoints(questions.RECIPE, of(.1))
   half = 4.303 * .91 / 3**.5  # t(2, .975); 9 rounds of 1 and one of 0.1
   assert text.startswith(
       'higher: mean of the last 10 rounds +2.0 points (95% interval '
       f'{2 - half:+.1f} to {2 + half:+.1f}), MOON higher in 3 of 3 pairs. ')
   assert 'about: +2.0 points (95% interval +1.8 to +2.2) over 3 pairs' in text
-  assert 'narrow by luck: the spread' in text
+  assert 'unusually narrow: the spread' in text
   assert 'is -5.6 (95% interval -11.7 to +0.5)' in text  # the reproduction's
   text = report.both_endpoints(questions.MAIN, of(1.))
-  assert text.startswith('open: +2.0 points') and 'luck' not in text
+  assert text.startswith('open: +2.0 points') and 'narrow' not in text
 
 
 def test_gains_are_those_of_the_last_ten_rounds():
