@@ -104,8 +104,10 @@ def summary() -> str:
                 f'{source.mean:.1f} ± {source.std:.1f} ({source.source})'
                 for source in arm.published)])
   fresh_blocks = whole_blocks(read_fresh(RESULTS))
-  rows += [[f'10 clients, fresh splits, {questions.MAIN.num_rounds} rounds',
-            arm.title, *_endpoints([block[arm] for block in fresh_blocks]),
+  interim = ' (interim)' * (len(fresh_blocks) < len(questions.FRESH_SEEDS))
+  rows += [[f'10 clients, fresh splits, {questions.MAIN.num_rounds} rounds'
+            f'{interim}', arm.title,
+            *_endpoints([block[arm] for block in fresh_blocks]),
             len(fresh_blocks), '']
            for arm in questions.FRESH if fresh_blocks]
   on_fresh, untested = fresh_sentence(RESULTS), _not_tested(blocks)
@@ -190,6 +192,7 @@ def draw_all() -> None:
       draw(question, found, RESULTS / f'{question.name}.png')
       if question in _BY_ROUND:
         draw_differences(found, RESULTS / f'{question.name}-difference.png')
+  draw_fresh(RESULTS)
 
 
 def _read():
@@ -481,7 +484,8 @@ def fresh(directory: pathlib.Path) -> str:
       'its own split, which no earlier comparison used. SCAFFOLD has '
       "NIID-Bench's form. Differences are in points. Means are over the blocks "
       'that have all their runs.',
-      markdown(rows), *[markdown(tests)] * (len(tests) > 1)))
+      markdown(rows), *[markdown(tests)] * (len(tests) > 1),
+      *['![difference by round](full/fresh.png)'] * bool(blocks)))
 
 
 def fresh_sentence(directory: pathlib.Path) -> str:
@@ -496,10 +500,11 @@ def fresh_sentence(directory: pathlib.Path) -> str:
   name = lambda arm: arm.title.split(',')[0]
   diverged = sum(bool(r) for runs in found.values() for _, r in runs.values())
   count = sum(map(len, found.values()))
-  suffix = (f' {diverged} of {count} runs diverged and count as an accuracy of '
-            '10% from that round on.' if diverged else '')
+  suffix = (f' {diverged} of {count} runs diverged. A diverged run counts as '
+            'an accuracy of 10% from that round on.' if diverged else '')
   if tests := tests_of_fresh(blocks):
-    return (f'mean of the last {stats.LAST} rounds over {planned} blocks: '
+    return (f'mean of the last {stats.LAST} rounds over {planned} blocks, '
+            "verdicts by Holm's p: "
             + '; '.join(
                 f'{name(t.new)} - {name(t.baseline)} {t.verdict}, '
                 f'{t.comparison.mean:+.1f} points (95% interval, unadjusted, '
@@ -633,17 +638,51 @@ def draw(question: Question, blocks: list[Block], path: pathlib.Path) -> None:
 
 def draw_differences(blocks: list[Block], path: pathlib.Path) -> None:
   """Draws differences by round with their pointwise 95% band."""
+  _draw_by_round({f'mean of {len(blocks)} pairs': (blocks, '#d55e00')},
+                 'MOON - FedAvg, points', path)
+
+
+def draw_fresh(directory: pathlib.Path) -> None:
+  """Draws differences by round on fresh splits, if a block is complete.
+
+  They have no bands before all blocks are there.
+  """
+  runs = whole_blocks(read_fresh(directory))
+  if not runs:
+    return
+  name = lambda arm: arm.title.split(',')[0]
+  lines = {}
+  for (new, old), color in zip(
+      questions.FRESH_TESTS, ('#d55e00', '#cc79a7', '#595959')):
+    new, old = questions.FRESH[new], questions.FRESH[old]
+    lines[f'{name(new)} - {name(old)}, n = {len(runs)}'] = (
+        [Block(i, run[old], run[new]) for i, run in enumerate(runs)], color)
+  is_complete = len(runs) == len(questions.FRESH_SEEDS)
+  _draw_by_round(lines, 'difference, points', directory / 'fresh.png',
+                 has_band=is_complete,
+                 title='' if is_complete else (
+                     f'Interim: {len(runs)} of {len(questions.FRESH_SEEDS)} '
+                     'blocks'))
+
+
+def _draw_by_round(lines, ylabel, path, has_band=True, title=''):
+  """Draws mean differences of blocks by round, from labels to (blocks, color).
+
+  Bands are pointwise 95% intervals, which the label of the last one explains.
+  """
   figure = figures.empty(7, 4.2)
   axes = figure.subplots()
-  means, low, high = looks.by_round(blocks)
-  rounds = np.arange(1, len(means) + 1)
   axes.axhline(0, color='black', linewidth=1)
-  axes.plot(rounds, means, color='#d55e00',
-            label=f'mean of {len(blocks)} pairs')
-  axes.fill_between(rounds, low, high, color='#d55e00', alpha=.2, linewidth=0,
-                    label='pointwise 95% band')
-  axes.set(xlabel='round', ylabel='MOON - FedAvg, points',
-           xlim=(1, len(means)))
+  for label, (blocks, color) in lines.items():
+    means, low, high = looks.by_round(blocks)
+    rounds = np.arange(1, len(means) + 1)
+    axes.plot(rounds, means, color=color, label=label)
+    if has_band:
+      band = axes.fill_between(rounds, low, high, color=color, alpha=.2,
+                               linewidth=0)
+  if has_band:
+    band.set_label('pointwise 95% band')
+  axes.set(xlabel='round', ylabel=ylabel, xlim=(1, len(rounds)), title=title)
   axes.grid(alpha=.3)
   axes.legend(fontsize=8)
   figure.savefig(path, dpi=120)

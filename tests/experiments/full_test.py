@@ -18,7 +18,7 @@ from docs_pages import ROOT
 from experiments.full import analysis, looks, questions, report
 from experiments.full import run as run_lib
 from experiments.full.questions import Run
-from moon_jax.results import paired
+from moon_jax.results import figures, paired
 from moon_jax.training import run
 import small_runs
 
@@ -281,7 +281,8 @@ def test_fresh_splits_are_interim_before_the_last_block(tmp_path, monkeypatch):
     assert word not in text
   summary = report.summary()
   assert '- **Fresh splits.** Interim, 2 of 12' in summary
-  assert '| MOON | 59.50 ± 2.12 | 62.50 ± 2.12 | 2 |' in summary
+  assert ('100 rounds (interim) | MOON | 59.50 ± 2.12 | 62.50 ± 2.12 | 2 |'
+          in summary)
   assert '(9 of 39 runs)' in report._commits(tmp_path)
   write_fresh(tmp_path, [(1., -2.)] * 9, seeds=range(8, 17))
   assert 'Interim, 11 of 12' in report.fresh(tmp_path)
@@ -318,6 +319,7 @@ def test_fresh_splits_are_tested_as_one_family(
         shown(p_value), shown(adjusted), verdict, f'{after:+.2f}']
     assert f'{name} {verdict}, {x.mean():+.1f} points' in (
         report.fresh_sentence(tmp_path))
+  assert "verdicts by Holm's p" in text  # the interval may say otherwise
   assert 'interim' not in text and 'diverged' not in text
 
 
@@ -332,7 +334,33 @@ def test_a_diverged_run_on_a_fresh_split_counts_as_chance(tmp_path):
   mean = 2 + (-52. - 1.) / 12  # 1 point instead of -52
   assert cells_of(text)['SCAFFOLD - FedAvg'][0] == f'{mean:+.2f}'
   assert cells_of(text)['SCAFFOLD - FedAvg'][-2] == 'open'
-  assert '1 of 36 runs diverged' in report.fresh_sentence(tmp_path)
+  assert '1 of 36 runs diverged. ' in report.fresh_sentence(tmp_path)
+
+
+def test_fresh_splits_have_bands_when_all_blocks_are_there(
+    tmp_path, monkeypatch):
+  made, empty = [], figures.empty
+  monkeypatch.setattr(
+      figures, 'empty', lambda *size: made.append(empty(*size)) or made[-1])
+  path, link = tmp_path / 'fresh.png', '](full/fresh.png)'
+  write_run(tmp_path, questions.FRESH[0].workdir(16), [.5] * 100)
+  report.draw_fresh(tmp_path)
+  assert not path.exists() and link not in report.fresh(tmp_path)
+  write_fresh(tmp_path, [(1., 3.)] * 11)
+  report.draw_fresh(tmp_path)
+  assert path.exists() and link in report.fresh(tmp_path)
+  axes, = made[-1].axes
+  assert axes.get_title() == 'Interim: 11 of 12 blocks'
+  assert not axes.collections
+  shutil.rmtree(tmp_path / questions.FRESH[0].workdir(16))
+  write_fresh(tmp_path, [(4., 3.)], seeds=[16])
+  report.draw_fresh(tmp_path)
+  axes, = made[-1].axes
+  assert not axes.get_title() and len(axes.collections) == 3
+  lines = {line.get_label(): line.get_ydata() for line in axes.lines[1:]}
+  for pair, mean in (('MOON - FedAvg', 1.25), ('SCAFFOLD - FedAvg', 3.),
+                     ('SCAFFOLD - MOON', 1.75)):
+    np.testing.assert_allclose(lines[f'{pair}, n = 12'][:90], mean)
 
 
 def test_without_projection_head_moon_is_compared_with_fedavg_without_it(
