@@ -83,9 +83,9 @@ def fedhalf(fraction: Annotated[float, Ge(0)] = 0.5,
   ...
 ```
 
-`fraction` is an argument with a limit. `num_clients` is annotated with `mj.FromRun`, so that the run gives
-its value and a call cannot. `Literal['a', 'b']` lists valid words, and `mj.File` is a path whose content
-identifies a run. Values of a run by kind:
+`fraction` is an argument with a limit. `num_clients` is annotated with `mj.FromRun`, so the run sets
+its value, and a call cannot. `Literal['a', 'b']` lists valid words, and `mj.File` is a path whose content
+identifies a run. The values that a run has for the functions of each kind:
 
 | kind | values |
 |---|---|
