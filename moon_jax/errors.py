@@ -105,16 +105,7 @@ def in_command(*same: str, **flags: str) -> Iterator[None]:
 
 
 class OutOfMemory(UserError):
-  """A device or the host is out of memory.
-
-  Attributes:
-    fewer_lanes: the number of lanes with which a new process may resume the
-      run; 0 if it may not.
-  """
-
-  def __init__(self, why: str, fewer_lanes: int = 0):
-    super().__init__(why)
-    self.fewer_lanes = fewer_lanes
+  """A device or the host is out of memory; a new process may resume the run."""
 
 
 class DivergedError(ArithmeticError):

@@ -6,7 +6,6 @@ lines; 128 plus the signal's number, ended by a signal; 1, any other error.
 
 from collections.abc import Callable, Iterable, Sequence
 import errno
-import json
 import os
 import re
 import signal
@@ -21,7 +20,6 @@ from moon_jax import errors, user_code
 from moon_jax.cli import help_page
 from moon_jax.config import Config, FACTS, PARTS, parts, spelling, suggest
 from moon_jax.distributed import host, processes
-from moon_jax.engine import lanes
 from moon_jax.errors import (
   DivergedError,
   InterruptedRun,
@@ -38,9 +36,6 @@ _DEFINE_FNS = {
     float: flags.DEFINE_float,
     bool: flags.DEFINE_bool,
 }
-
-# Environment variable with the configuration of a restarted command, as JSON.
-_RESTART_VARIABLE = 'MOON_JAX_RESTART'
 
 _MARK = '\ufeff'  # byte-order mark, with which some editors begin a file
 
@@ -213,7 +208,6 @@ def start(name: str, run: Callable[..., None], page: help_page.Page,
     logging.set_verbosity(logging.WARNING)
     warnings.formatwarning = lambda message, *_, **__: f'warning: {message}\n'
     config = {field: flags.FLAGS[field].value for field in FACTS}
-    config = json.loads(os.environ.pop(_RESTART_VARIABLE, 'null')) or config
     _run(name, run, config, named, is_one_run)
 
   def flags_parser(argv):
@@ -258,8 +252,6 @@ def _run(name, run, config, named, is_one_run):
       run(checks.validate(parsed))
   except OutOfMemory as error:
     print(f'{name}: {_one_line(str(error))}', file=sys.stderr)
-    if error.fewer_lanes:
-      _restart(config, error.fewer_lanes)
     _exit(2)
   except UserError as error:
     _fail(name, error, 2)
@@ -285,19 +277,6 @@ def _run(name, run, config, named, is_one_run):
             'resume from the last checkpoint, if there is one', 1)
     traceback.print_exc()
     _exit(1)
-
-
-def _restart(config, fewer_lanes):
-  """Replaces this process, whose devices may hang, with the same command.
-
-  Passes the configuration on, since flag files may have changed.
-  """
-  print(f'restarting with {fewer_lanes} lane(s)', file=sys.stderr)
-  sys.stdout.flush()
-  sys.stderr.flush()
-  os.environ[lanes.MAX_LANES_VARIABLE] = str(fewer_lanes)
-  os.environ[_RESTART_VARIABLE] = json.dumps(config)
-  os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _exit(status):

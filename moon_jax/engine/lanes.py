@@ -1,13 +1,8 @@
 """Chooses the number of lanes: how many clients train in parallel."""
 
 from collections.abc import Sequence
-import os
 
 from moon_jax.errors import UserError
-
-# A command that restarts after it ran out of memory sets this environment
-# variable to the largest number of lanes that `choose` may return.
-MAX_LANES_VARIABLE = 'MOON_JAX_MAX_LANES'
 
 _MIN_CLIENTS_PER_LANE = 4  # on CPUs
 _LANES_PER_ACCELERATOR = 16  # of one run; a guess, see BUILD_NOTES.md
@@ -42,7 +37,6 @@ def choose(lanes: int, cohort_size: int, num_devices: int, num_processes: int,
   if lanes == 0:
     lanes = (min(num_devices, cohort_size // _MIN_CLIENTS_PER_LANE) if is_cpu
              else num_devices * _LANES_PER_ACCELERATOR)
-    lanes = min(lanes, int(os.environ.get(MAX_LANES_VARIABLE, lanes)))
   return max(1, min(lanes, cohort_size) // num_processes) * num_processes
 
 
@@ -53,20 +47,15 @@ def choose_for_runs(lanes: Sequence[int], num_devices: Sequence[int],
 
   Each run keeps the `lanes` and `num_devices` that it has alone. There are as
   many more of the `available` ones as run side by side: one group of lanes per
-  device on CPUs, and on accelerators all runs of small networks.
-  MAX_LANES_VARIABLE limits the lanes of all runs together, but a run always
-  keeps those that it has alone. The number of
+  device on CPUs, and on accelerators all runs of small networks. The number of
   devices is a multiple of that of a run.
   """
   alone = max(num_devices)
   used = max(alone, min(available, sum(num_devices)))
   width = max(-(-a // b) for a, b in zip(lanes, num_devices))
-  most = _LANES_OF_RUNS  # per device
-  if limit := os.environ.get(MAX_LANES_VARIABLE):
-    used = max(alone, min(used, int(limit) // width))
-    most = min(most, int(limit) // used)
   used -= used % alone
   groups = 1
   if not is_cpu and num_parameters <= _FEW_PARAMETERS:
-    groups = max(1, min(-(-sum(lanes) // (used * width)), most // width))
+    groups = max(1, min(-(-sum(lanes) // (used * width)),
+                        _LANES_OF_RUNS // width))
   return used * width * groups, used

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 
 from moon_jax.data.mapped import is_mapped
-from moon_jax.distributed import host
+from moon_jax.distributed import host, processes
 from moon_jax.errors import OutOfMemory, UserError
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import bytes_of, RoundSpec
@@ -216,10 +216,11 @@ def explained(federation: Federation, num_runs: int = 1):
 
 def explain(error: Exception, federation: Federation, num_lanes: int,
             temporary_bytes: int = 0, where: str = '',
-            fewer_lanes: int = 0, num_runs: int = 1) -> OutOfMemory:
+            num_runs: int = 1) -> OutOfMemory:
   """Returns the exception to raise for an error that `is_exhausted`.
 
   `where` has the round from which the run resumes. Numbers are 0 if not known.
+  Of the remedies only --batch_size and --model.dtype begin another run.
   """
   reason = str(error).strip().partition('\n')[0][:_MAX_CHARACTERS]
   limit = _device()
@@ -227,11 +228,16 @@ def explain(error: Exception, federation: Federation, num_lanes: int,
   takes = (f'; a round takes {temporary_bytes / 1e9:,.1f} GB besides what it '
            f'trains{have}' if temporary_bytes else have)
   with_lanes = f' with {num_lanes} lane(s)' if num_lanes else ''
-  shard = ', or --shard_data' if limit and not federation.shard_data else ''
-  runs = f', or --max_runs={num_runs // 2}' if num_runs > 1 else ''
+  remedies = []
+  count = processes.count()
+  if num_runs > 1:
+    remedies.append(f'--max_runs={num_runs // 2}')
+  elif fewer := num_lanes // 2 // count * count:
+    remedies.append(f'--lanes={fewer}')
+  if limit and not federation.shard_data:
+    remedies.append('--shard_data')
+  remedies += [f'a smaller --batch_size={federation.batch_size}',
+               'activations in bfloat16 (--model.dtype=bfloat16)']
   return OutOfMemory(
-      f'out of memory{with_lanes}{where} ({reason}){takes}. Give fewer '
-      f'--lanes (now {federation.lanes}), a smaller --batch_size='
-      f'{federation.batch_size}, activations in bfloat16 (--model.dtype)'
-      f'{shard}{runs}',
-      fewer_lanes)
+      f'out of memory{with_lanes}{where} ({reason}){takes}. Give '
+      f'{", or ".join(remedies)}')

@@ -120,9 +120,6 @@ class Trainer:
     """Saves completed rounds; returns what to raise for an error of JAX."""
     simulations, recorders = self.simulations, self.recorders
     federation = recorders[0].simulation.federation
-    # A round that is trained already fits in memory with its lanes.
-    can_retry = not (federation.lanes or any(r.trained for r in recorders)
-                     or processes.count() > 1)
     where = ''
     if processes.count() == 1:  # otherwise it would wait for lost peers
       # Saving may fail as well; the first error is the one to report.
@@ -132,11 +129,9 @@ class Trainer:
         self.interrupt.check()  # a signal may have come meanwhile
       except InterruptedRun as interrupted:
         return InterruptedRun(interrupted.number, where)
-    num_lanes = simulations.num_lanes
     return memory_lib.explain(
-        error, federation, num_lanes, simulations.temporary_bytes(), where,
-        fewer_lanes=num_lanes // 2 if can_retry else 0,
-        num_runs=len(recorders))
+        error, federation, simulations.num_lanes,
+        simulations.temporary_bytes(), where, num_runs=len(recorders))
 
   def _save_and_close(self):
     """Saves completed rounds; returns a clause for the message."""

@@ -392,23 +392,14 @@ def test_killed_sweeps_resume_to_the_same_bits(tmp_path):
   assert found['same_tables']
 
 
-@pytest.mark.parametrize('lanes, devices, limit, is_cpu, expected', [
-    ([1, 1, 1], [1, 1, 1], '', True, (2, 2)),
-    ([1, 1, 1], [1, 1, 1], '1', True, (1, 1)),
-    ([2, 2], [2, 2], '1', True, (2, 2)),  # a run keeps its lanes
-    ([8, 8], [1, 1], '8', True, (8, 1)),
-    ([200, 200], [1, 1], '', True, (400, 2)),
-    ([16] * 12, [1] * 12, '', False, (2 * 96, 2)),
-    ([16] * 12, [1] * 12, '96', False, (96, 2)),
-    ([16] * 12, [1] * 12, '20', False, (16, 1)),
-    # At most 128 per device, with any limit.
-    ([16] * 40, [1] * 40, '', False, (2 * 128, 2)),
-    ([16] * 40, [1] * 40, '1000', False, (2 * 128, 2))])
-def test_a_limit_of_lanes(lanes, devices, limit, is_cpu, expected, monkeypatch):
-  """After memory ran out, the next attempt always has fewer lanes."""
-  monkeypatch.delenv(lanes_lib.MAX_LANES_VARIABLE, raising=False)
-  if limit:
-    monkeypatch.setenv(lanes_lib.MAX_LANES_VARIABLE, limit)
+@pytest.mark.parametrize('lanes, devices, is_cpu, expected', [
+    ([1, 1, 1], [1, 1, 1], True, (2, 2)),
+    ([2, 2], [2, 2], True, (2, 2)),
+    ([200, 200], [1, 1], True, (400, 2)),
+    ([16] * 12, [1] * 12, False, (2 * 96, 2)),
+    # At most 128 per device.
+    ([16] * 40, [1] * 40, False, (2 * 128, 2))])
+def test_the_lanes_of_several_runs(lanes, devices, is_cpu, expected):
   assert lanes_lib.choose_for_runs(
       lanes, devices, 2, 1000, is_cpu) == expected
 
@@ -424,22 +415,16 @@ def test_devices_are_used_in_groups_of_those_of_a_run(available, expected):
 
 
 @pytest.mark.long
-def test_memory_that_runs_out_ends_with_fewer_lanes(
-    whole, tmp_path, monkeypatch):
-  """As the restarted command has them; until one lane is left."""
+def test_memory_that_runs_out_names_fewer_runs(whole, tmp_path, monkeypatch):
   error = jax.errors.JaxRuntimeError(
       'RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes.')
   with monkeypatch.context() as changed:
     changed.setattr(simulation_lib.Round, 'start', raising(error))
-    for num_lanes, fewer in (2, 1), (1, 0):
-      with pytest.raises(OutOfMemory, match=(
-          rf'with {num_lanes} lane\(s\) with 3 of 3 runs unfinished; the same '
-          'command resumes them .*, or max_runs=1$')) as raised:
-        run_lib.run_sweep(sweep_of(), str(tmp_path))
-      assert raised.value.fewer_lanes == fewer
-      changed.setenv(lanes_lib.MAX_LANES_VARIABLE, str(fewer))
-  monkeypatch.setenv(lanes_lib.MAX_LANES_VARIABLE, '1')
-  run_lib.run_sweep(sweep_of(), str(tmp_path))
+    with pytest.raises(OutOfMemory, match=(
+        r'with 2 lane\(s\) with 3 of 3 runs unfinished; the same command '
+        'resumes them .*Give max_runs=1, or ')):
+      run_lib.run_sweep(sweep_of(), str(tmp_path))
+  run_lib.run_sweep(sweep_of(), str(tmp_path), max_runs=1)
   assert results(tmp_path) == whole  # one lane per run, as before
 
 
