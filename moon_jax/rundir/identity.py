@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import pathlib
 from typing import Any
 
@@ -73,18 +72,6 @@ def dataset_in_names(config: Config) -> str:
     return config.dataset.replace(':', '.')
   place = config.dataset.removeprefix(HUGGINGFACE).partition(',')[0]
   return f'hf.{pathlib.PurePath(place).stem}'
-
-
-def has_same_rounds(config: Config, num_rounds: int) -> bool:
-  """Returns whether a run of `num_rounds` has the first rounds of a longer one.
-
-  All are bit for bit the same. A shorter run evaluates its last round. A user's
-  algorithm may read the number of rounds; `check_same_run` refuses the others
-  that depend on it.
-  """
-  every = math.lcm(config.eval_every, config.client_eval_every or 1)
-  return (not config.algorithm.is_own and num_rounds % every == 0
-          and 0 < num_rounds < config.num_rounds)
 
 
 def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,

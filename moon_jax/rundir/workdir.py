@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import contextlib
-import dataclasses
 import fcntl
 import hashlib
 import io
@@ -58,7 +57,6 @@ class Workdir:
     contents: equal for directories of the same run only: `identity.contents`,
       and the hashes of input files.
     has_locks: False once the file system has turned out to have no locks.
-    source: the run of fewer rounds whose copy this one began with, or None.
   """
 
   def __init__(self, config: Config, inputs: dict[str, str] | None = None,
@@ -76,7 +74,6 @@ class Workdir:
     self._metrics = self.path / 'metrics.jsonl'
     self._lock: int | None = None
     self.has_locks = True
-    self.source: pathlib.Path | None = None
 
   def check(self) -> dict[str, Any] | None:
     """Checks that the run can begin or resume here; changes nothing.
@@ -134,8 +131,6 @@ class Workdir:
     if self._lock is not None:
       return
     with self.writing():
-      if not (self.path.exists() or self._config.workdir):
-        self._copy_fewer_rounds()
       self.path.mkdir(parents=True, exist_ok=True)
       self._lock = os.open(self._metrics, os.O_RDWR | os.O_CREAT, 0o666)
     for remaining in reversed(range(_RETRIES)):
@@ -154,34 +149,6 @@ class Workdir:
         break
     with self.writing():
       self._check_run()  # another run may have started before the lock
-
-  def _copy_fewer_rounds(self):
-    """Begins with a copy of a finished run that has only fewer rounds, if this
-    run would have the same ones. That run stays as it is."""
-    config, root = self._config, self.path.parent
-    found = set()  # numbers of rounds of the runs beside this one
-    for path in root.glob('*/config.json'):
-      with contextlib.suppress(OSError, ValueError, TypeError):
-        found.add((files.read_json_object(path) or {}).get('num_rounds'))
-    for num_rounds in sorted(
-        n for n in found if isinstance(n, int)
-        and identity.has_same_rounds(config, n))[::-1]:
-      fewer = Workdir(dataclasses.replace(config, num_rounds=num_rounds),
-                      self._inputs, str(root))
-      with contextlib.suppress(UserError, OSError):  # then it starts at round 1
-        if not (fewer.checkpoints.is_dir() and fewer.summary()):
-          continue
-        identity.check_same_run(
-            fewer.path, fewer._read_json('config.json'), config, self._inputs)
-        with tempfile.TemporaryDirectory(dir=root, prefix='.moon_jax-') as made:
-          # Without what says that it is finished, and who tracks it.
-          shutil.copytree(
-              fewer.path, f'{made}/run',
-              ignore=shutil.ignore_patterns('summary.json', 'loggers.json'))
-          with contextlib.suppress(OSError):  # another process has made it
-            os.rename(f'{made}/run', self.path)
-        self.source = fewer.path
-        return
 
   def close(self) -> None:
     """Releases the lock of the directory."""

@@ -262,8 +262,6 @@ def _resumed(recorders):
     run = begun[0].simulation
     text = (f'resumes after round {run.rounds_done} of '
             f'{begun[0].config.num_rounds}')
-    if source := begun[0].workdir.source:
-      text += f', copied from {source}'
   return text + f'; rounds that are trained again: {lost}' * (lost > 0)
 
 

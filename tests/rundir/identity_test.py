@@ -9,11 +9,7 @@ import pytest
 from moon_jax.config import Config, flags_with, KINDS, PARTS, parts
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.errors import UserError
-from moon_jax.rundir.identity import (
-  check_same_run,
-  fingerprint,
-  has_same_rounds,
-)
+from moon_jax.rundir.identity import check_same_run, fingerprint
 from moon_jax.simulation import checks
 from moon_jax.training import prepare
 
@@ -68,15 +64,6 @@ def test_a_seed_of_the_partition_that_is_the_seed_changes_nothing():
 
 _COSINE = dict(schedule='cosine')
 _FILE = {'inputs': {'partition.path': '0a'}}
-
-
-@pytest.mark.parametrize('changes, expected', [
-    ({}, [3, 2, 1]), (dict(eval_every=2), [2]), (dict(eval_every=9), []),
-    (dict(client_eval_every=3), [3]), (dict(algorithm='my:method'), [])])
-def test_runs_of_fewer_rounds_have_the_same_ones(changes, expected):
-  """Unless they evaluate their last round, or know how many there are."""
-  config = Config(num_rounds=4, **changes)
-  assert [n for n in range(5, -2, -1) if has_same_rounds(config, n)] == expected
 
 
 @pytest.mark.parametrize('old, new, why', [

@@ -91,32 +91,19 @@ def test_rounds_are_saved_by_time(
   assert lines_of(tmp_path) == whole
 
 
-def test_more_rounds_begin_with_a_copy(tmp_path, monkeypatch, capsys, whole):
-  """Of the longest run, which stays as it is; a copy is not finished.
-
-  Its loggers are those of another run, and log all rounds.
-  """
-  class Seen(moon_jax.loggers.Logger):
-    def start(self, run):
-      logged.append([])
-
-    def log(self, line):
-      logged[-1].append(line['round'])
-
-  logged = []
+def test_more_rounds_extend_the_run_in_workdir(
+    tmp_path, monkeypatch, capsys, whole):
+  """Without --workdir they are another run, from its first round."""
   monkeypatch.chdir(tmp_path)
-  finished = []
-  count = lambda *_: finished.append(
-      len(list(pathlib.Path('runs').glob('*/summary.json'))))
-  for num_rounds in 1, 2, 3:
-    run.run(at('', num_rounds=num_rounds), [count], [Seen()])
-  assert finished == [0, 1, 2] and logged == [[1], [1, 2], [1, 2, 3]]
-  one, two, three = sorted(pathlib.Path('runs').iterdir(),
-                           key=lambda path: len(lines_of(path)))
-  assert f'resumes after round 2 of 3, copied from {two}\n' in (
-      capsys.readouterr().out)
-  assert lines_of(three) == whole and lines_of(one) == whole[:1]
-  assert json.loads((two / 'summary.json').read_text())['rounds'] == 2
+  run.run(at('', num_rounds=1))
+  shorter, = pathlib.Path('runs').iterdir()
+  run.run(at('', num_rounds=2))
+  longer, = {*pathlib.Path('runs').iterdir()} - {shorter}
+  assert 'resumes' not in capsys.readouterr().out
+  assert lines_of(shorter) == whole[:1] and lines_of(longer) == whole[:2]
+  run.run(at(shorter, num_rounds=3))
+  assert 'resumes after round 1 of 3\n' in capsys.readouterr().out
+  assert lines_of(shorter) == whole and lines_of(longer) == whole[:2]
 
 
 @pytest.mark.parametrize('local_epochs', [
