@@ -1,23 +1,28 @@
 """The exceptions that end a run early."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import contextlib
 import contextvars
 import io
-import re
 import signal
 import sys
+import types
 
 _MAX_CHARACTERS = 200  # of an error of a library in a message
-# A flag, but not those of a command that a message recommends.
-_FLAG = re.compile(r'(moon-jax .*)|--([a-z]\w*)')
 
 
 # Arguments in Python -> flags of another name.
-_FLAGS = {'dropout_rate': 'rounds.dropout_rate',
-          'dropout_stage': 'rounds.dropout_stage'}
+_FLAGS = {
+    'candidates': 'cohort.candidates', 'cohorts': 'cohort',
+    'dropout_rate': 'rounds.dropout_rate',
+    'dropout_stage': 'rounds.dropout_stage',
+    'num_groups': 'labels.groups', 'rates': 'labels', 'selection': 'cohort'}
 # Whether messages name flags, as those of commands, or arguments in Python.
 _IS_COMMAND = contextvars.ContextVar('is_command', default=False)
+# Arguments of the function that runs -> settings of the run, '' for none.
+_ARGUMENTS: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar(
+    'arguments', default=types.MappingProxyType({}))
+_MISSING = object()
 
 
 class UserError(ValueError):
@@ -60,48 +65,28 @@ def names_flags() -> bool:
   return _IS_COMMAND.get()
 
 
-def setting(name: str, value: object = '') -> str:
+@contextlib.contextmanager
+def naming(**flags: str) -> Iterator[None]:
+  """Names arguments of functions by settings of a run: mu="algorithm.mu".
+
+  They are named in Python as well. An argument that is no setting has ''.
+  """
+  token = _ARGUMENTS.set({**_ARGUMENTS.get(), **flags})
+  try:
+    yield
+  finally:
+    _ARGUMENTS.reset(token)
+
+
+def setting(name: str, value: object = _MISSING) -> str:
   """Returns a setting as messages name it: --seed=1, or seed=1 in Python.
 
-  `value` is left out if it is ''.
+  `name` is a flag, or an argument of a function.
   """
-  title = f'--{_FLAGS.get(name, name)}' if names_flags() else name
-  return title if value == '' else f'{title}={value}'
-
-
-@contextlib.contextmanager
-def in_python(**arguments: str) -> Iterator[None]:
-  """Names arguments instead of flags in errors: batch_size=8.
-
-  `arguments` maps flags to arguments that have another name.
-  """
-  try:
-    yield
-  except (UserError, DivergedError) as error:
-    if not names_flags():
-      error.args = (_FLAG.sub(
-          lambda match: match[1] or arguments.get(match[2], match[2]),
-          str(error)),)
-    raise
-
-
-@contextlib.contextmanager
-def in_command(*same: str, **flags: str) -> Iterator[None]:
-  """Names flags instead of arguments in UserErrors: --batch_size=8.
-
-  Args:
-    *same: arguments with the names of their flags.
-    **flags: the flags of other arguments.
-  """
-  flags |= {name: name for name in same}
-  try:
-    yield
-  except UserError as error:
-    if flags:
-      error.args = (re.sub(
-          rf'(?<![\w./=-])({"|".join(flags)})\b',
-          lambda match: f'--{flags[match[1]]}', str(error)),)
-    raise
+  known = _ARGUMENTS.get()
+  flag = known.get(name, _FLAGS.get(name, name))
+  title = f'--{flag}' if flag and names_flags() else known.get(name) or name
+  return title if value is _MISSING else f'{title}={value}'
 
 
 class OutOfMemory(UserError):

@@ -22,7 +22,7 @@ import uuid
 from moon_jax import user_code
 from moon_jax.config import Config, is_user_code
 from moon_jax.data.io import files
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.simulation.records import Record
 from moon_jax.view.status import is_number
 
@@ -428,7 +428,7 @@ def make(config: Config, given: Sequence[LoggerOrFactory] = ()
 
   `given` has loggers besides those of --loggers, or functions that return one.
   """
-  named = [(f'--loggers={name}', user_code.call(
+  named = [(setting('loggers', name), user_code.call(
       'loggers', name, user_code.load('loggers', name))
             if is_user_code(name) else NAMES[name]())
            for name in config.logger_names()]

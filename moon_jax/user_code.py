@@ -18,7 +18,7 @@ import traceback
 from typing import Any
 
 from moon_jax.config import spelling
-from moon_jax.errors import first_line, UserError
+from moon_jax.errors import first_line, setting, UserError
 
 
 def name_in(source: str) -> str:
@@ -55,7 +55,7 @@ def load(flag: str, name: str) -> Callable[..., Any]:
                  if (inspect.isfunction(v) or inspect.isclass(v))
                  and v.__module__ == module_name]
     raise UserError(
-        f'--{flag}={name}: {module.__file__} has no function or class '
+        f'{setting(flag, name)}: {module.__file__} has no function or class '
         f'{function_name}; it has {", ".join(functions) or "none"}')
   return function
 
@@ -67,7 +67,7 @@ def call(flag: str, name: str, function: Callable[..., Any], *args,
     return function(*args, **kwargs)
   except UserError as error:
     if name not in str(error):  # of a function of the package
-      error.args = (f'--{flag}={name}: {error}',)
+      error.args = (f'{setting(flag, name)}: {error}',)
     raise
   except (Exception, SystemExit) as error:
     user_file = _file_of(flag, name)
@@ -76,8 +76,8 @@ def call(flag: str, name: str, function: Callable[..., Any], *args,
     if isinstance(error, SyntaxError) and error.filename == user_file:
       lines.append(error.lineno)
     place = f'{user_file}, line {lines[-1]}' if lines else user_file
-    raise UserError(f'--{flag}={name} failed: {first_line(error)} (at {place});'
-                    ' fix it') from error
+    raise UserError(f'{setting(flag, name)} failed: {first_line(error)} (at '
+                    f'{place}); fix it') from error
 
 
 def made_by(factory: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,8 +122,8 @@ def parse_args(flag: str, text: str) -> dict[str, Any]:
     return args
   except (SyntaxError, ValueError, RecursionError) as error:
     raise UserError(
-        f'--{flag}={text} is not a comma-separated list of name=value with '
-        f'numbers, words or other Python literals ({error})') from error
+        f'{setting(flag, text)} is not a comma-separated list of name=value '
+        f'with numbers, words or other Python literals ({error})') from error
 
 
 def split(text: str) -> list[str]:
@@ -175,17 +175,17 @@ def _file_of(flag: str, name: str) -> str:
   except ImportError:
     spec = None
   except (Exception, SystemExit) as error:  # raised by its parent package
-    raise UserError(f'--{flag}={name}: importing the package of {module} failed'
-                    f': {first_line(error)}; fix it') from error
+    raise UserError(f'{setting(flag, name)}: importing the package of {module} '
+                    f'failed: {first_line(error)}; fix it') from error
   if module.endswith('.py') or '/' in module:
     stem = pathlib.Path(module).stem
     raise UserError(
-        f'--{flag}={name} must name a module without directory and .py; write '
-        f'--{flag}={stem}:{name.partition(":")[2]} in the directory of '
-        f'{stem}.py, or add that directory to PYTHONPATH')
+        f'{setting(flag, name)} must name a module without directory and .py; '
+        f'write {setting(flag, stem)}:{name.partition(":")[2]} in the '
+        f'directory of {stem}.py, or add that directory to PYTHONPATH')
   if spec is None or not spec.origin or not pathlib.Path(spec.origin).is_file():
     raise UserError(
-        f'--{flag}={name}: found no source file of module {module}; run in the '
-        f'directory of {module.partition(".")[0]}.py, or add that directory to '
-        'PYTHONPATH')
+        f'{setting(flag, name)}: found no source file of module {module}; run '
+        f'in the directory of {module.partition(".")[0]}.py, or add that '
+        'directory to PYTHONPATH')
   return spec.origin

@@ -53,6 +53,15 @@ def few_maps():
 
 
 @pytest.fixture
+def of_command():
+  """Messages name flags, as those of commands."""
+  from moon_jax import errors
+
+  with errors.of_command():
+    yield
+
+
+@pytest.fixture
 def optimized():
   """Programs are compiled as users run them."""
   before = jax.config.read('jax_disable_most_optimizations')

@@ -22,7 +22,7 @@ RATES = plan_lib.Rates(
 
 def test_the_estimates_are_those_of_the_round(monkeypatch):
   """8 of 16 clients, of 9 steps each, train on two lanes."""
-  monkeypatch.setattr(plan_lib, 'measure', lambda _: RATES)
+  monkeypatch.setattr(plan_lib, 'measure', lambda spec, config: RATES)
   text = plan.measured(CONFIG)
   for words in ('2 lanes on 2 devices; 7 rounds, 36 rows per round',
                 'utilization of the lanes: 1.000', 'evaluation 24 s'):

@@ -18,6 +18,8 @@ from moon_jax.data import client_tests, clock, cohort, partition, selection
 from moon_jax.data.clock import Timeline
 from moon_jax.errors import UserError
 
+pytestmark = pytest.mark.usefixtures('of_command')
+
 TINY = math.ulp(0.)
 above = lambda x: math.nextafter(x, math.inf)
 below = lambda x: math.nextafter(x, -math.inf)

@@ -419,5 +419,5 @@ def test_a_run_without_accuracy_is_selected_by_its_loss(
   outputs = model(variables, data.test_inputs).logits
   assert np.mean((outputs[:, 0] - data.test_labels)**2) == pytest.approx(
       summary['test_loss'], rel=1e-5)
-  with pytest.raises(mj.UserError, match='--partition=dirichlet is for labels'):
+  with pytest.raises(mj.UserError, match='partition=dirichlet is for labels'):
     mj.run(dataclasses.replace(config, partition='dirichlet', workdir=''))

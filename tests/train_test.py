@@ -84,7 +84,7 @@ def test_command_writes_all_that_it_promises(tmp_path, whole):
 
 
 def test_resumed_run_equals_unbroken_run(runs, half):
-  with pytest.raises(UserError, match='another config.*--eval_examples=0'):
+  with pytest.raises(UserError, match='another config.*eval_examples=0'):
     run.run(with_(SMALL, workdir=str(half), eval_examples=75))
   # A line of a round that no checkpoint holds, and half a line.
   with open(half / 'metrics.jsonl', 'a') as out:
@@ -115,7 +115,7 @@ def test_fewer_test_examples_are_recorded(tmp_path, capsys, monkeypatch):
   assert [line.get('test_examples') for line in lines] == [None, 75, None, 75]
   correct = lines[-1]['test_accuracy'] * 75
   assert abs(correct - round(correct)) < 1e-9
-  with pytest.raises(UserError, match='--eval_examples=75 .now 0.'):
+  with pytest.raises(UserError, match='eval_examples=75 .now 0.'):
     run.run(with_(config, eval_examples=0))
 
 

@@ -7,7 +7,7 @@ one: "rho must be above 0; got -1.0; 0.01 is usual".
 from collections.abc import Sequence
 from typing import Any
 
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 
 def above(bound: float, usual: Any, **values: float) -> None:
@@ -41,4 +41,5 @@ def _check(requirement, usual, values, is_met):
   for name, value in values.items():
     if not is_met(value):  # as for NaN
       raise UserError(
-          f'{name} must be {requirement}; got {value!r}; {usual} is usual')
+          f'{setting(name)} must be {requirement}; got {value!r}; {usual} is '
+          'usual')

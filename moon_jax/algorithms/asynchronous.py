@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from moon_jax.algorithms import base, mixing, order
 from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 # Maps staleness, a float32 scalar, to the weight s of an update.
 Weight = Callable[[jax.Array], jax.Array]
@@ -85,7 +85,8 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
       something else.
   """
   if form not in FORMS:
-    raise UserError(f'form must be one of {", ".join(FORMS)}; got {form!r}')
+    raise UserError(f'{setting("form")} must be one of {", ".join(FORMS)}; got '
+                    f'{form!r}')
   at_least(0, max_staleness=max_staleness, usual=20)
   algorithm = order.around(algorithm, 'with_staleness')
   weight, kept = weight or polynomial(), max_staleness + 1

@@ -16,7 +16,7 @@ from moon_jax.algorithms.arguments import at_least, from_0_to_1
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
 from moon_jax.data.dataset import Dataset
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 _BACKDOOR = 5  # the last number of the seeds
 
@@ -74,9 +74,10 @@ class Backdoor:
     is_other = dataset.test_labels != self.target
     if not is_other.any():
       raise UserError(
-          '--attack=backdoor needs test examples of other classes than its '
-          f'target={self.target}; got only {len(is_other)} of that class. '
-          'Raise --eval_examples, or give another --attack.target')
+          f'{setting("attack")}=backdoor needs test examples of other classes '
+          f'than its target={self.target}; got only {len(is_other)} of that '
+          f'class. Raise {setting("eval_examples")}, or give another '
+          f'{setting("attack.target")}')
     return (self.stamped(dataset.test_inputs[is_other]),
             np.full_like(dataset.test_labels[is_other], self.target))
 
@@ -89,22 +90,23 @@ class Backdoor:
   def _check(self, dataset, clients):
     if not dataset.is_images or mapped.is_mapped(dataset.train_inputs):
       raise UserError(
-          '--attack=backdoor needs images in memory; the inputs of '
-          f'{dataset.name} are not. Choose another --attack')
+          f'{setting("attack")}=backdoor needs images in memory; the inputs of '
+          f'{dataset.name} are not. Choose another {setting("attack")}')
     num_classes = dataset.num_classes
     if dataset.task_name != 'classification':
       raise UserError(
-          '--attack=backdoor needs labels that are classes; got the task '
-          f'{dataset.task_name} of {dataset.name}. Choose another --attack')
+          f'{setting("attack")}=backdoor needs labels that are classes; got '
+          f'the task {dataset.task_name} of {dataset.name}. Choose another '
+          f'{setting("attack")}')
     if self.target >= num_classes:
       raise UserError(
-          f'--attack.target must be a class of {dataset.name}, 0 to '
+          f'{setting("attack.target")} must be a class of {dataset.name}, 0 to '
           f'{num_classes - 1}; got {self.target}')
     least = min(dataset.train_inputs.shape[1:3])
     if self.size > least:
       raise UserError(
-          f'--attack.size must be at most {least}, the smaller side of '
-          f'images of {dataset.name}; got {self.size}')
+          f'{setting("attack.size")} must be at most {least}, the smaller side '
+          f'of images of {dataset.name}; got {self.size}')
     if not clients_lib.are_disjoint(clients):
-      raise UserError('--attack=backdoor needs clients that share no examples; '
-                      'give another --partition')
+      raise UserError(f'{setting("attack")}=backdoor needs clients that share '
+                      f'no examples; give another {setting("partition")}')

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from moon_jax.algorithms import base, order, updates
 from moon_jax.algorithms.arguments import above, at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 _DRAW = 0x636f6d70  # folded into the key of a client or the server
 
@@ -105,7 +105,8 @@ def qsgd(bits: int = 4, bucket: int = 512) -> Compressor:
   """
   at_least(2, bits=bits, usual=4)
   if bits > 16:
-    raise UserError(f'bits must be at most 16; got {bits}; 4 is usual')
+    raise UserError(f'{setting("bits")} must be at most 16; got {bits}; 4 is '
+                    'usual')
   at_least(1, bucket=bucket, usual=512)
   levels = 2**(bits - 1) - 1
 

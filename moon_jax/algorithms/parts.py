@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from moon_jax.algorithms.base import Algorithm, Batch, Message, View
 from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.models.base import Variables
 
 Split = Callable[[Variables], tuple[Variables, Variables]]
@@ -38,7 +38,7 @@ def body_and_head(head: str) -> Split:
       raise UserError(
           'head must name some layers of the network, which are '
           f'{", ".join(sorted(layers))}; got {head!r}. '
-          '--algorithm.head=NAME names one')
+          f'{setting("algorithm.head")}=NAME names one')
     return tuple({
         collection: {name: x for name, x in entries.items()
                      if (layer_of(name) in names) == is_head}

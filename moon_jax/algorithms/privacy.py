@@ -27,7 +27,7 @@ import optax
 
 from moon_jax.algorithms import base, order
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 _NOISE = 0x6470  # folded into the run's key, to separate it from clients' keys
 
@@ -145,10 +145,10 @@ def with_adaptive_clipping(
     rest = multiplier**-2 - (2 * deviation_of_bits)**-2
     if rest <= 0:
       raise UserError(
-          f'--privacy.noise_multiplier={multiplier} must be below '
-          f'{cohort_size / 10:g} with --privacy.quantile, a tenth of the '
-          f'{cohort_size} clients per round. Lower it, or raise '
-          '--participation or --num_clients')
+          f'{setting("privacy.noise_multiplier", multiplier)} must be below '
+          f'{cohort_size / 10:g} with {setting("privacy.quantile")}, a tenth '
+          f'of the {cohort_size} clients per round. Lower it, or raise '
+          f'{setting("participation")} or {setting("num_clients")}')
     of_updates = rest**-.5
   algorithm = order.around(algorithm, 'with_adaptive_clipping')
   inner = base.with_view(
@@ -238,8 +238,9 @@ def with_private_gradients(algorithm: Algorithm, clip: float,
 
   def gradient(objective, params, batch, view):
     if set(view.variables) != {'params'}:
-      raise UserError('--privacy=example requires a network '
-                      'without running statistics; give --model.norm=group')
+      raise UserError(f'{setting("privacy")}=example requires a network '
+                      'without running statistics; give '
+                      f'{setting("model.norm")}=group')
 
     def of_example(i):
       select = functools.partial(jax.tree.map, lambda x_B: x_B[i][None])
@@ -271,8 +272,9 @@ def _update(message, view, clip):
       Message(view.variables)))  # type: ignore[operator]
   if not same or set(view.variables) != {'params'}:
     raise UserError(
-        f'--privacy.clip={clip} requires clients that send all parameters of '
-        'the model and nothing else; this --algorithm, or a --model with '
-        'norm=batch, sends something else')
+        f'{setting("privacy.clip", clip)} requires clients that send all '
+        'parameters of the model and nothing else; this '
+        f'{setting("algorithm")}, or a {setting("model")} with norm=batch, '
+        'sends something else')
   return optax.tree.sub(message.mean, view.variables)
 

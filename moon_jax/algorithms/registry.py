@@ -25,7 +25,7 @@ from moon_jax.algorithms.privacy import Privacy
 from moon_jax.config import Config, parts
 from moon_jax.config.kinds import ROBUST, UPDATE_ATTACKS
 from moon_jax.data import attackers, clock, selection
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 
 class Method(NamedTuple):
@@ -255,9 +255,10 @@ def attack_of(config: Config) -> attacks.Attack | None:
   if config.attack.name == 'little_is_enough' and not config.args(
       'attack')['z'] and is_same and attacks.probability(n, b) <= .5:
     raise UserError(
-        f'--attack=little_is_enough sends the mean of honest updates with {b} '
-        f'hostile clients of {n}, as the z of its paper is 0. Give '
-        '--attack.z=1.5, or raise --attack.attackers')
+        f'{setting("attack")}=little_is_enough sends the mean of honest '
+        f'updates with {b} hostile clients of {n}, as the z of its paper is 0. '
+        f'Give {setting("attack.z")}=1.5, or raise '
+        f'{setting("attack.attackers")}')
   return attacks.of_clients(craft, b, n, config.split_seed())
 
 
@@ -275,7 +276,7 @@ def clock_of(config: Config) -> clock.Clock | None:
   clients = {'num_clients': config.num_clients, 'seed': config.split_seed()}
   made = parts.make('clock', config.clock, **clients)
   if made and (path := config.args('clock')['availability_file']):
-    with errors.in_command(path='clock.availability_file'):
+    with errors.naming(path='clock.availability_file'):
       made = made._replace(trace=clock.read_trace(path, **clients))
   return made
 
@@ -315,13 +316,14 @@ def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
   rule = parts.make('aggregation', config.aggregation, byzantine=hostile)
   if rule.min_received > cohort_size:
     raise UserError(
-        f'--aggregation={config.aggregation} needs at least '
+        f'{setting("aggregation", config.aggregation)} needs at least '
         f'{rule.min_received} clients per round; got {cohort_size}. Raise '
-        '--participation or --num_clients' + (
-            ', or lower --aggregation.byzantine, which is '
+        f'{setting("participation")} or {setting("num_clients")}' + (
+            f', or lower {setting("aggregation.byzantine")}, which is '
             f'{config.args("aggregation")["byzantine"]}'
             if 'byzantine' in dict(config.aggregation.arguments) else
-            f', or give --aggregation.byzantine; it is {hostile} by default'
+            f', or give {setting("aggregation.byzantine")}; it is {hostile} by '
+            'default'
             if 'byzantine' in config.args('aggregation') else ''))
   if rule.trusted is not None:
     _check_trusted(config, rule.trusted)
@@ -332,15 +334,16 @@ def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
 
 def _check_trusted(config, client):
   """Checks that a client takes part in each round and is honest."""
-  rule = f'--aggregation={config.aggregation}'
+  rule = setting('aggregation', config.aggregation)
   if config.misses_clients():
     raise UserError(
-        f'{rule} needs its trusted client in each round; got --participation='
-        f'{config.participation} --cohort={config.cohort}. Remove them')
+        f'{rule} needs its trusted client in each round; got '
+        f'{setting("participation", config.participation)} '
+        f'{setting("cohort", config.cohort)}. Remove them')
   hostile = attackers.configured(config)
   if client >= config.num_clients or client in hostile:
     honest = sorted({*range(config.num_clients)} - {*hostile})
     raise UserError(
         f'{rule} trusts client {client}, which is hostile or does not exist; '
-        + (f'give --aggregation.trusted={honest[0]}' if honest else
-           'lower --attack.attackers'))
+        + (f'give {setting("aggregation.trusted", honest[0])}' if honest else
+           f'lower {setting("attack.attackers")}'))

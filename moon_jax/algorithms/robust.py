@@ -44,7 +44,7 @@ from moon_jax.algorithms.updates import (
   zeros,
 )
 from moon_jax.config.parts import OrFromRun
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 # Folded into the key of a round: draws of dnc, and two of secure_sum.
 _COORDINATES, _MASKS, _ROUNDING = 0x646e63, 0x6d61736b, 0x726f756e
@@ -362,10 +362,11 @@ def secure_sum(limit: float = 8.0, bits: int = 31) -> Rule:
     UserError: if a number is out of range.
   """
   if not 1e-6 <= limit <= 1e6:
-    raise UserError(f'limit must be 1e-6 to 1e6; got {limit!r}. 8 is usual')
-  if bits not in range(2, 32):
-    raise UserError(f'bits must be an integer from 2 to 31; got {bits!r}. 31 '
+    raise UserError(f'{setting("limit")} must be 1e-6 to 1e6; got {limit!r}. 8 '
                     'is usual')
+  if bits not in range(2, 32):
+    raise UserError(f'{setting("bits")} must be an integer from 2 to 31; got '
+                    f'{bits!r}. 31 is usual')
   scale = 2.**(bits - 1) / limit
 
   def apply(u_JD, weight_J, is_received_J, state, client_J, key):
@@ -438,7 +439,7 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
     if rule.is_for_parameters and set(view.variables) != {'params'}:
       raise UserError(
           'this rule is for parameters, and the network also sends running '
-          'statistics; give --model.norm=group, or another rule')
+          f'statistics; give {setting("model.norm")}=group, or another rule')
     return client, Message((), each=flat(jax.tree.map(
         jnp.subtract, message.mean, view.variables)))
 

@@ -29,7 +29,7 @@ import optax
 
 from moon_jax.algorithms import base, order
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 _TAU = 1e-3  # adaptivity tau in the experiments of Reddi et al.
 
@@ -144,7 +144,7 @@ def with_server_optimizer(algorithm: Algorithm,
       hasattr(optimizer, 'init') and hasattr(optimizer, 'update')):
     raise UserError(
         'a server optimizer must be a transformation of optax, such as '
-        f'optax.adam(0.01); got {optimizer!r}. --server takes names')
+        f'optax.adam(0.01); got {optimizer!r}. {setting("server")} takes names')
   algorithm = order.around(algorithm, 'with_server_optimizer')
 
   def made(hparams):

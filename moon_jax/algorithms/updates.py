@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from moon_jax import trees
 from moon_jax.algorithms.base import Each, Message
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 TINY = 1e-30  # a norm, to divide by
 
@@ -27,7 +27,8 @@ def check(message: Message, variables: Any) -> None:
         'robust rules, attacks on updates and compression need clients that '
         'send a model like the global one and nothing else; the message of '
         f'this algorithm has other parts ({difference}). Choose another '
-        '--algorithm, or remove --aggregation, --attack and --compress')
+        f'{setting("algorithm")}, or remove {setting("aggregation")}, '
+        f'{setting("attack")} and {setting("compress")}')
 
 
 def flat(tree: Any) -> jax.Array:

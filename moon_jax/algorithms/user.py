@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from moon_jax import errors, trees, user_code
 from moon_jax.algorithms import base, fedavg
 from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.models import Model
 from moon_jax.models import user as user_model
 
@@ -26,12 +26,12 @@ def checked(name: str, algorithm: Any) -> Algorithm:
   """
   if not isinstance(algorithm, Algorithm):
     raise UserError(
-        f'--algorithm={name} must return a moon_jax.Algorithm, such as '
-        f'fedavg()._replace(...); got {type(algorithm).__name__}')
+        f'{setting("algorithm", name)} must return a moon_jax.Algorithm, such '
+        f'as fedavg()._replace(...); got {type(algorithm).__name__}')
   try:
     check_hparams(algorithm.hparams)
   except UserError as error:
-    raise UserError(f'--algorithm={name}: {error}') from error
+    raise UserError(f'{setting("algorithm", name)}: {error}') from error
   return algorithm
 
 
@@ -72,7 +72,8 @@ def check(algorithm: Algorithm, model: Model, example: jax.Array, labels: Any,
       --algorithm also if its code fails; for a value in Python the error of the
       code propagates.
   """
-  name = errors.setting('algorithm', algorithm.source)
+  name = errors.setting('algorithm', algorithm.source) if (
+      algorithm.source) else 'algorithm'
   at = lambda function: user_code.place(getattr(algorithm, function))
   for function, default in fedavg.fedavg()._asdict().items():
     if callable(default):

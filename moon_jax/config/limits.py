@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 
 from moon_jax.config import spelling
 from moon_jax.config.parts import HUGE, TINY
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 MAX_SEED = 2**32 - 1  # numpy's legacy generator takes 32 bits
 
@@ -37,8 +37,8 @@ def check_value(settings: type, name: str, value: Any) -> None:
     kind = int
   if choices and not (isinstance(value, str) and value in choices):
     raise UserError(
-        f'--{name} must be one of {", ".join(choices)}; got {value!r}'
-        f'{spelling.value(name, value, choices)}')
+        f'{setting(name)} must be one of {", ".join(choices)}; got '
+        f'{value!r}{spelling.value(name, value, choices)}')
   if kind in (str, int, float, bool):
     _check_type(name, value, kind, field.metadata.get('if_fraction'))
   if isinstance(value, numbers.Real) or kind in (int, float):
@@ -72,8 +72,8 @@ def _check_range(name, value, field):
     limit = f'at most {most}'
   else:
     return
-  raise UserError(f'--{name} must be {limit}; got {value}. The default is '
-                  f'--{name}={default}' + f'; {hint}' * bool(hint))
+  raise UserError(f'{setting(name)} must be {limit}; got {value}. The default '
+                  f'is {setting(name, default)}' + f'; {hint}' * bool(hint))
 
 
 def _check_type(name, value, kind, remedy):
@@ -97,4 +97,5 @@ def _check_type(name, value, kind, remedy):
             f'. {remedy}' if remedy and kind is int and isinstance(
                 value, numbers.Real) else '')
     raise UserError(
-        f'--{name} must be {article} {kind.__name__}; got {value!r}{hint}')
+        f'{setting(name)} must be {article} {kind.__name__}; got '
+        f'{value!r}{hint}')

@@ -19,6 +19,7 @@ the call:
 
 import ast
 from collections.abc import Callable
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -30,9 +31,9 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import annotated_types
 
-from moon_jax import user_code
+from moon_jax import errors, user_code
 from moon_jax.config import kinds, spelling
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 _Function = TypeVar('_Function', bound=Callable[..., Any])
 _T = TypeVar('_T')
@@ -163,9 +164,9 @@ def parse(kind: str, text: Any) -> Part:
     return made
   except (ValueError, RecursionError) as error:
     raise UserError(
-        f'--{kind} must be a name or a call with named arguments, such as '
-        f'{kinds.KINDS[kind].example}; got {text!r} ({error})' + (
-            f'. For {text} rounds give --num_rounds={text}'
+        f'{setting(kind)} must be a name or a call with named arguments, such '
+        f'as {kinds.KINDS[kind].example}; got {text!r} ({error})' + (
+            f'. For {text} rounds give {setting("num_rounds", text)}'
             if kind == 'rounds' and str(text).isdigit() else
             '. Pass functions and other values to moon_jax.Federation'
             if not isinstance(text, str | int | float) else
@@ -240,15 +241,9 @@ class Parameter(NamedTuple):
         return value
       raise self.error(f'one of {", ".join(map(str, self.choices))}', value)
     if self.kind is Part:
-      try:
-        made = normal(self.part_kind, parse(self.part_kind, value))
-        make(self.part_kind, made)
-        return made
-      except UserError as error:  # --staleness.exponent is no flag
-        flag, text = f'--{self.part_kind}', str(error)
-        place = f'{self.name}={value}: ' if f'{flag}.' in text else ''
-        text = text.replace(f'{flag}.', '').replace(flag, self.name)
-        raise UserError(place + text) from error
+      made = normal(self.part_kind, parse(self.part_kind, value))
+      make(self.part_kind, made)
+      return made
     converted = _converted(self.kind, value)
     if converted is _INVALID:
       raise self.error(_NOUNS[self.kind], value)
@@ -263,10 +258,10 @@ class Parameter(NamedTuple):
 
   def error(self, requirement: str, value: Any) -> UserError:
     default = '' if self.default in (inspect.Parameter.empty, None) else (
-        f'. The default is {self.name}={show(self.default)}')
+        f'. The default is {setting(self.name, show(self.default))}')
     shown = value if isinstance(value, Part) else f'{value!r}'
     return UserError(
-        f'{self.name} must be {requirement}; got {shown}{default}')
+        f'{setting(self.name)} must be {requirement}; got {shown}{default}')
 
 
 _INVALID = object()
@@ -373,8 +368,8 @@ def function_of(kind: str, part: Part) -> Callable[..., Any]:
   place = known.functions.get(part.name, part.name if part.is_own else None)
   if place is None:
     raise UserError(
-        f'--{kind} must be one of {", ".join(known.functions)}, or your own as '
-        f'MODULE:FUNCTION; got {part.name!r}'
+        f'{setting(kind)} must be one of {", ".join(known.functions)}, or your '
+        f'own as MODULE:FUNCTION; got {part.name!r}'
         f'{spelling.value(kind, part.name, list(known.functions))}')
   return user_code.load(kind, place)
 
@@ -403,8 +398,6 @@ def normal(kind: str, part: Part) -> Part:
   Raises:
     UserError: naming the first invalid argument, its value and a remedy.
   """
-  from moon_jax import errors
-
   function_of(kind, part)
   known = schema(kind, part.name)
   values = {}
@@ -415,16 +408,18 @@ def normal(kind: str, part: Part) -> Part:
       others = [other for other in kinds.KINDS[kind].functions
                 if name in schema(kind, other)]
       raise UserError(
-          f'--{kind}={part.name} has {listed}; got {name}={show(value)}' + (
+          f'{setting(kind, part.name)} has {listed}; got '
+          f'{name}={show(value)}' + (
               f'; did you mean {near}?' if near else '. Remove it' + (
-                  f', or give --{kind}={" or ".join(others[:3])}'
+                  f', or give {setting(kind, " or ".join(others[:3]))}'
                   if others else '')))
-    with errors.in_command(**{name: f'{kind}.{name}'}):
+    with _naming(kind, part, [name]):
       values[name] = known[name].check(value)
   for name, x in known.items():
     if x.is_required and name not in values:
       raise UserError(
-          f'--{kind}={part.name} needs a value of {name}; give --{kind}.{name}'
+          f'{setting(kind, part.name)} needs a value of {name}; give '
+          f'{setting(f"{kind}.{name}")}'
           + ', or annotate it with moon_jax.FromRun[...] if the run has it'
           * part.is_own)
   return Part(part.name, tuple(
@@ -432,6 +427,23 @@ def normal(kind: str, part: Part) -> Part:
       if name in values and not (
           type(values[name]) is type(x.default) and values[name] == x.default
           and not (x.run and x.run.is_argument))))
+
+
+@contextlib.contextmanager
+def _naming(kind, part, names):
+  """Names arguments of a part in errors: --algorithm.mu=5, or mu=5 in Python.
+
+  Those of a part that is itself an argument follow its call.
+  """
+  if kind != 'staleness':  # which is an argument of rounds
+    with errors.naming(**{name: f'{kind}.{name}' for name in names}):
+      yield
+    return
+  try:
+    with errors.naming(**dict.fromkeys(names, '')):
+      yield
+  except UserError as error:
+    raise UserError(f'{setting(kind, part)}: {error}') from error
 
 
 def arguments(kind: str, part: Part) -> dict[str, Any]:
@@ -464,8 +476,6 @@ def make(kind: str, part: Part, **run: Any) -> Any:
   Raises:
     UserError: if an argument is invalid or your own function fails.
   """
-  from moon_jax import errors
-
   function = function_of(kind, part)
   known = parameters(function)
   part = normal(kind, part)
@@ -480,12 +490,12 @@ def make(kind: str, part: Part, **run: Any) -> Any:
       given[name] = run[name]
     elif parameter.default is inspect.Parameter.empty:
       raise UserError(
-          f'--{kind}={part.name}: a run has no value {name} for this kind; it '
-          f'has {", ".join(run)}. Rename it, or give it a default')
+          f'{setting(kind, part.name)}: a run has no value {name} for this '
+          f'kind; it has {", ".join(run)}. Rename it, or give it a default')
   if part.is_own:
     return user_code.call(kind, part.name, function, **given)
-  with errors.in_command(**{name: f'{kind}.{name}' for name in known
-                            if known[name].is_argument}):
+  with _naming(kind, part, [
+      name for name in known if known[name].is_argument]):
     return function(**given)
 
 

@@ -6,20 +6,23 @@ The values are those of other programs; see `moon_jax.config.suggest`.
 from collections.abc import Iterable, Mapping, Sequence
 import difflib
 import re
+from typing import Any
+
+from moon_jax.errors import setting
 
 _MIN_SIMILARITY = 0.7  # ratio of difflib
 _ENDINGS = ('csv', 'tsv', 'txt', 'json', 'npz', 'npy', 'parquet', 'zip', 'gz',
             'py', 'pt', 'pth')  # of files, whose names are no functions
 
 
-def by_word(table: Mapping[str, str]) -> dict[str, str]:
+def by_word(table: Mapping[Any, str]) -> dict[str, Any]:
   """Returns the key for each word of the values."""
   return {word: key for key, words in table.items() for word in words.split()}
 
 
-_ADAPTIVE = "--algorithm=fedavg --server='{}(learning_rate=0.01)'"
+_ADAPTIVE = "algorithm=fedavg server='{}(learning_rate=0.01)'"
 
-# Flag -> name of a value elsewhere -> the value, or the flags that set it. The
+# Flag -> name of a value elsewhere -> the value, or the settings for it. The
 # names have letters and digits only.
 VALUES = {flag: by_word(table) for flag, table in {
     'dataset': {
@@ -44,7 +47,7 @@ VALUES = {flag: by_word(table) for flag, table in {
     'algorithm': {
         'solo': 'local localonly localtraining standalone',
         'centralized': 'central allin pooled',
-        "--algorithm=fedavg --server='sgd(momentum=0.9)'": 'fedavgm',
+        "algorithm=fedavg server='sgd(momentum=0.9)'": 'fedavgm',
         _ADAPTIVE.format('adam'): 'fedadam fedopt',
         _ADAPTIVE.format('yogi'): 'fedyogi',
         _ADAPTIVE.format('adagrad'): 'fedadagrad'},
@@ -81,8 +84,9 @@ def value(name: str, given: object, choices: Sequence[str]) -> str:
   keys = keys or difflib.get_close_matches(
       word, by_letters, n=1, cutoff=_MIN_SIMILARITY)
   found = [by_letters[key] for key in keys]
-  options = [text if text.startswith('--') else f'--{name}={text}'
-             for text in found]
+  options = [' '.join(
+      setting(*word.split('=', 1)) for word in text.split(' ')
+  ) if '=' in text else setting(name, text) for text in found]
   return f'; did you mean {" or ".join(options)}?' if options else ''
 
 
@@ -91,7 +95,7 @@ def colon(name: str, given: object) -> str:
   module, dot, function = str(given).rpartition('.')
   custom = f'{module}:{function}'
   is_meant = dot and is_user_code(custom) and function not in _ENDINGS
-  return f'; did you mean --{name}={custom}?' if is_meant else ''
+  return f'; did you mean {setting(name, custom)}?' if is_meant else ''
 
 
 def is_user_code(name: str) -> bool:

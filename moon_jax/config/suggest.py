@@ -9,7 +9,6 @@ mean; the names are not accepted.
 from collections.abc import Callable, Iterable, Sequence
 import functools
 import inspect
-import re
 from typing import Any, TypeVar
 
 from moon_jax.config.flags import FACTS, HUGGINGFACE, LOGGERS
@@ -21,7 +20,7 @@ from moon_jax.config.spelling import (
   near,
   value,
 )
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 _Made = TypeVar('_Made', bound=Callable[..., Any])
 
@@ -43,19 +42,22 @@ FLAGS = by_word({
     'server': 'server_optimizer', 'server.learning_rate': 'server_lr',
     'server.momentum': 'server_momentum', 'privacy.clip': 'dp_clip'})
 
-# Name elsewhere -> advice, if no single flag has this meaning.
+# Name elsewhere -> advice as a function, if no single flag has this meaning.
 ADVICE = by_word({
-    'JAX uses all GPUs that it finds; set CUDA_VISIBLE_DEVICES=0 to use the '
-    'first, or JAX_PLATFORMS=cpu to use none': 'gpu device use_cuda',
-    'give --participation, the fraction of clients per round: with '
-    '--num_clients=100, --participation=0.1 samples 10':
+    lambda: 'JAX uses all GPUs that it finds; set CUDA_VISIBLE_DEVICES=0 to '
+            'use the first, or JAX_PLATFORMS=cpu to use none':
+        'gpu device use_cuda',
+    lambda: f'give {setting("participation")}, the fraction of clients per '
+            f'round: with {setting("num_clients", 100)}, '
+            f'{setting("participation", 0.1)} samples 10':
         'clients_per_round client_num_per_round',
-    'the same command resumes a run': 'resume',
-    'give --partition=iid': 'iid',
-    "give --partition='dirichlet(beta=0.5)'": 'noniid',
-    "give --privacy='client(clip=1, noise_multiplier=1)'; the run prints its "
-    'epsilon': 'epsilon',
-    **{f'give --loggers={name}': name for name in LOGGERS}})
+    lambda: 'the same command resumes a run': 'resume',
+    lambda: f'give {setting("partition", "iid")}': 'iid',
+    lambda: f"give {setting('partition')}='dirichlet(beta=0.5)'": 'noniid',
+    lambda: f"give {setting('privacy')}='client(clip=1, noise_multiplier=1)'; "
+            'the run prints its epsilon': 'epsilon',
+    **{lambda name=name: f'give {setting("loggers", name)}': name
+       for name in LOGGERS}})
 
 
 def flag(name: str, known: Iterable[str]) -> str:
@@ -81,7 +83,7 @@ def flag(name: str, known: Iterable[str]) -> str:
 
 def advice(name: str) -> str:
   """Returns what to do instead of giving a flag, or ''."""
-  return ADVICE.get(name.lower().replace('-', '_'), '')
+  return ADVICE.get(name.lower().replace('-', '_'), str)()
 
 
 def check_names(name: str, given: object, known: Sequence[str] = (),
@@ -100,8 +102,9 @@ def check_names(name: str, given: object, known: Sequence[str] = (),
       or name == 'dataset' and given.startswith(HUGGINGFACE))
   if not is_valid:
     raise UserError(
-        f'--{name} must be one of {", ".join(known)}, or your own as {form}; '
-        f'got {given!r}{value(name, given, known) or colon(name, given)}')
+        f'{setting(name)} must be one of {", ".join(known)}, or your own as '
+        f'{form}; got {given!r}'
+        f'{value(name, given, known) or colon(name, given)}')
 
 
 def arguments(made: _Made) -> _Made:
@@ -121,7 +124,7 @@ def arguments(made: _Made) -> _Made:
         continue
       near = flag(name, known)
       hint = f'did you mean {_in_python(near, is_config)}?' if near else (
-          re.sub('--(?=[a-z])', '', advice(name)) if is_config else '')
+          advice(name) if is_config else '')
       if hint:
         raise TypeError(f'{made.__name__} has no argument {name!r}; {hint}')
     return function(*args, **kwargs)

@@ -14,7 +14,7 @@ from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.clients import Clients
 from moon_jax.data.dataset import Dataset, subset
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 PARTS = ('train', 'test')
 
@@ -116,26 +116,28 @@ def make(config: Config, dataset: Dataset, clients: Sequence[np.ndarray]
       train_clients is not None and test_clients is not None):
     if fraction:
       raise UserError(
-          f'--client_test_fraction={fraction} is for data without test examples'
-          f' of each client, but --dataset={config.dataset} has them '
-          '(client_test); remove --client_test_fraction, or client_test from '
-          'the data')
+          f'{setting("client_test_fraction", fraction)} is for data without '
+          'test examples of each client, but '
+          f'{setting("dataset", config.dataset)} has them (client_test); '
+          f'remove {setting("client_test_fraction")}, or client_test from the '
+          'data')
     tests = natural(clients, train_clients, test_clients)
     return clients, tests if tests.sizes.any() else None
   if not fraction:
     return clients, None
   if not clients_lib.are_disjoint(clients):
     raise UserError(
-        f'--client_test_fraction={fraction} needs clients that share no '
-        'examples: another client could train on a held-out one. Give another '
-        f'--partition than {config.partition}')
+        f'{setting("client_test_fraction", fraction)} needs clients that share '
+        'no examples: another client could train on a held-out one. Give '
+        f'another {setting("partition")} than {config.partition}')
   kept, tests = hold_out(clients, fraction, config.split_seed())
   if not tests.sizes.any():
     largest = max(map(len, clients))
     enough = math.ceil(.5e4 / largest) / 1e4
-    remedy = (f'give --client_test_fraction={enough} or more, or fewer '
-              '--num_clients' if largest > 1 else 'lower --num_clients')
+    fewer = setting('num_clients')
+    remedy = (f'give {setting("client_test_fraction", enough)} or more, or '
+              f'fewer {fewer}' if largest > 1 else f'lower {fewer}')
     raise UserError(
-        f'--client_test_fraction={fraction} holds out no example of any client;'
-        f' the largest client has {largest} example(s): {remedy}')
+        f'{setting("client_test_fraction", fraction)} holds out no example of '
+        f'any client; the largest client has {largest} example(s): {remedy}')
   return kept, tests

@@ -22,7 +22,7 @@ import numpy as np
 from moon_jax.config.parts import File, FromRun
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.io import files
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 DAY = 86400.  # seconds
 _LEAST_WAIT = 1e-3  # seconds until the server looks again for clients
@@ -134,8 +134,9 @@ class Clock(NamedTuple):
       group_C = np.zeros(len(self.upload), int)
     while np.bincount(group_C[self.is_available(time)]).max(initial=0) < least:
       if time > end or time == start and self._most_at_once() < least:
-        of_tier, fewer = (' of a tier', ', or lower --rounds.tiers') if (
-            group_C.any()) else ('', '')
+        has_tiers = group_C.any()
+        of_tier = ' of a tier' if has_tiers else ''
+        fewer = f', or lower {setting("tiers")}' if has_tiers else ''
         raise UserError(
             f'a round needs {least} clients{of_tier} that are available at the '
             'same time, and there are never so many. Make clients available '
@@ -223,11 +224,11 @@ def lognormal(num_clients: FromRun[int], seed: FromRun[int],
        '0.001 to 1', 1),
       ('groups', groups, isinstance(groups, int) and 0 <= groups <= (
           num_clients if availability < 1 else 0),
-       f'an integer from 0 to num_clients={num_clients}, and 0 without '
-       'availability', 0)):
+       f'an integer from 0 to {setting("num_clients", num_clients)}, and 0 '
+       f'without {setting("availability")}', 0)):
     if not holds:
-      raise UserError(f'{name} must be {limits}; got {value}. {name}={usual} '
-                      'is usual')
+      raise UserError(f'{setting(name)} must be {limits}; got {value}. '
+                      f'{setting(name, usual)} is usual')
   random = np.random.default_rng([seed, _SPEEDS])
   factors = np.exp(spread * random.standard_normal((3, num_clients)))
   phase = random.random(groups or num_clients)
@@ -288,13 +289,15 @@ def _rows(path, columns, row):
   text = files.read_text(path, row)
   lines = csv.reader(text.splitlines(), skipinitialspace=True)
   (_, names), *rows = [
-      (f'path={path}, line {lines.line_num}', list(map(str.strip, cells)))
+      (f'{setting("path", path)}, line {lines.line_num}',
+       list(map(str.strip, cells)))
       for cells in lines if any(cells)] or [('', [])]
   if not set(columns) <= set(names) or not rows:
     raise UserError(
-        f'path={path} must have the columns {",".join(columns)} in its first '
-        f'line, and {row} on each further line; got {",".join(names)!r} and '
-        f'{len(rows)} further lines. Add what is missing')
+        f'{setting("path", path)} must have the columns {",".join(columns)} in '
+        f'its first line, and {row} on each further line; got '
+        f'{",".join(names)!r} and {len(rows)} further lines. Add what is '
+        'missing')
   for place, cells in rows:
     if len(cells) != len(names):
       raise UserError(f'{place} has {len(cells)} cells, and the first line '
@@ -365,18 +368,19 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
   selected = math.ceil(round(cohort_size * over_selection, 6))
   if selected > num_clients:
     raise UserError(
-        f'over_selection={over_selection} starts {selected} clients per round, '
-        f'of {num_clients} in all; lower it, or the clients per round '
-        '(--participation)')
+        f'{setting("over_selection", over_selection)} starts {selected} '
+        f'clients per round, of {num_clients} in all; lower it, or the clients '
+        f'per round ({setting("participation")})')
   if not 1 <= tiers <= num_clients // selected:
     raise UserError(
-        f'tiers must be 1 to {num_clients // selected}, so that each of them '
-        f'has the {selected} clients that start per round; got {tiers}. Lower '
-        'it, or the clients per round (--participation)')
+        f'{setting("tiers")} must be 1 to {num_clients // selected}, so that '
+        f'each of them has the {selected} clients that start per round; got '
+        f'{tiers}. Lower it, or the clients per round '
+        f'({setting("participation")})')
   if cohorts is not None and not clock.is_always_available():
     raise UserError('cohorts list the clients that start, available or not; '
-                    'remove them (--cohort=file), or the times at which '
-                    'clients are available')
+                    f'remove them ({setting("cohort")}=file), or the times at '
+                    'which clients are available')
   tier = np.empty(num_clients, int)
   tier[np.argsort(seconds, kind='stable')] = (
       np.arange(num_clients) * tiers // num_clients)
@@ -450,14 +454,14 @@ def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
   num_clients = len(seconds)
   if not max_staleness >= 0:
     raise UserError(
-        f'max_staleness must be 0 or more; got {max_staleness}. 20 is usual')
+        f'{setting("max_staleness")} must be 0 or more; got {max_staleness}. '
+        '20 is usual')
   for name, value in (('concurrency', concurrency),
                       ('buffer_size', buffer_size)):
     if not 1 <= value <= num_clients:
       raise UserError(
-          f'{name} must be 1 to {num_clients}, the number of clients; got '
-          f'{value}. '
-          f'{name}={max(1, num_clients // 2)} is valid')
+          f'{setting(name)} must be 1 to {num_clients}, the number of clients; '
+          f'got {value}. {setting(name, max(1, num_clients // 2))} is valid')
   random = np.random.default_rng([seed, _SELECTION])
   is_idle = np.ones(num_clients, bool)
   time, too_stale, order = 0., 0, itertools.count()

@@ -6,11 +6,10 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from moon_jax import errors
 from moon_jax.config import Config, parts
 from moon_jax.config.parts import File, FromRun
 from moon_jax.data.io import files
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 _DROPOUT = 1  # separates this random stream from the shuffles of a client
 
@@ -18,9 +17,8 @@ _DROPOUT = 1  # separates this random stream from the shuffles of a client
 def make(config: Config) -> list[list[int]]:
   """Returns the clients of `num_rounds` rounds, or all of a file."""
   if config.cohort.name == 'file':
-    with errors.in_command('num_clients', 'num_rounds'):
-      return parts.make('cohort', config.cohort, num_clients=config.num_clients,
-                        num_rounds=config.num_rounds)
+    return parts.make('cohort', config.cohort, num_clients=config.num_clients,
+                      num_rounds=config.num_rounds)
   return sample(config.num_clients, config.cohort_size(), config.num_rounds,
                 config.seed)
 
@@ -39,7 +37,7 @@ def sample(num_clients: int, cohort_size: int, num_rounds: int,
   """
   for name, number in ('num_clients', num_clients), ('num_rounds', num_rounds):
     if not isinstance(number, SupportsIndex):
-      raise UserError(f'{name} must be an integer; got '
+      raise UserError(f'{setting(name)} must be an integer; got '
                       f'{type(number).__name__} {str(number)!r:.40}')
   if not isinstance(cohort_size, SupportsIndex) or not (
       1 <= cohort_size <= num_clients):
@@ -72,19 +70,20 @@ def read(path: File, num_clients: FromRun[int], num_rounds: FromRun[int]
       if not (word.isascii() and word.isdecimal() and len(word) < 10
               and int(word) < num_clients):
         raise UserError(
-            f'path={path}, line {number}: clients must be 0 to '
-            f'{num_clients - 1} with num_clients={num_clients}, got '
-            f'{word[:20]!r}; fix the line')
+            f'{setting("path", path)}, line {number}: clients must be 0 to '
+            f'{num_clients - 1} with {setting("num_clients", num_clients)}, '
+            f'got {word[:20]!r}; fix the line')
     cohort = [int(word) for word in words]
     if len(set(cohort)) < len(cohort):
-      raise UserError(f'path={path}, line {number} has a duplicate client; '
-                      'list each client once')
+      raise UserError(f'{setting("path", path)}, line {number} has a duplicate '
+                      'client; list each client once')
     if cohort:
       cohorts.append(cohort)
   if len(cohorts) < num_rounds:
     raise UserError(
-        f'path={path} must hold a line for each of num_rounds={num_rounds}, '
-        f'got {len(cohorts)} rounds; add lines or lower num_rounds')
+        f'{setting("path", path)} must hold a line for each of '
+        f'{setting("num_rounds", num_rounds)}, got {len(cohorts)} rounds; add '
+        f'lines or lower {setting("num_rounds")}')
   return cohorts
 
 

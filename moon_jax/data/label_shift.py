@@ -35,13 +35,12 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Lt
 import numpy as np
 
-from moon_jax import errors
 from moon_jax.config import Config, parts
 from moon_jax.config.parts import FromRun
 from moon_jax.data import attackers
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.dataset import Dataset
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 _NOISE, _CONCEPT = 2, 3  # the last numbers of the seeds
 
@@ -104,11 +103,11 @@ def configured(config: Config, dataset: Dataset,
     UserError: if clients share examples, or there are too few classes.
   """
   if config.labels.name != 'clean':
-    _check_may_change(config, dataset, clients, f'--labels={config.labels}')
-  with errors.in_command(num_groups='labels.groups', rates='labels'):
-    return parts.make(
-        'labels', config.labels, labels=dataset.train_labels, clients=clients,
-        num_classes=dataset.num_classes, seed=config.split_seed())
+    _check_may_change(
+        config, dataset, clients, setting('labels', config.labels))
+  return parts.make(
+      'labels', config.labels, labels=dataset.train_labels, clients=clients,
+      num_classes=dataset.num_classes, seed=config.split_seed())
 
 
 def with_flips(config: Config, dataset: Dataset, labels: np.ndarray,
@@ -120,7 +119,7 @@ def with_flips(config: Config, dataset: Dataset, labels: np.ndarray,
   """
   if config.attack.name != 'label_flip':
     return labels
-  _check_may_change(config, dataset, clients, f'--attack={config.attack}')
+  _check_may_change(config, dataset, clients, setting('attack', config.attack))
   return flipped(
       labels, clients, attackers.configured(config), dataset.num_classes)
 
@@ -131,7 +130,7 @@ def _check_may_change(config, dataset, clients, flag):
   if not clients_lib.are_disjoint(clients):
     raise UserError(
         f'{flag} needs clients that share no examples, since an example has '
-        f'one label; remove it, or give another --partition than '
+        f'one label; remove it, or give another {setting("partition")} than '
         f'{config.partition}')
 
 
@@ -139,8 +138,8 @@ def check_classes(dataset: Dataset, flag: str) -> None:
   """Raises a UserError that begins with a flag unless labels are classes."""
   if dataset.task_name != 'classification':
     raise UserError(f'{flag} is for labels that are classes; got the task '
-                    f'{dataset.task_name} of {dataset.name}. Remove it, or give'
-                    ' --partition=iid, quantity or natural')
+                    f'{dataset.task_name} of {dataset.name}. Remove it, or '
+                    f'give {setting("partition")}=iid, quantity or natural')
 
 
 def noise_rates(num_clients: int, rate: float, form: str) -> np.ndarray:
@@ -171,8 +170,8 @@ def noisy(labels: np.ndarray, clients: Sequence[np.ndarray],
     array([0, 0, 0, 0, 2, 2, 2, 2], dtype=int32)
   """
   if num_classes < 2:
-    raise UserError(f'rates needs at least 2 classes, got {num_classes}; '
-                    'remove it, as there is no other label')
+    raise UserError(f'{setting("rates")} needs at least 2 classes, got '
+                    f'{num_classes}; remove it, as there is no other label')
   labels = _copied(labels, num_classes)
   for client, (indices, rate) in enumerate(zip(clients, rates, strict=True)):
     random = np.random.default_rng([seed, client, 0, _NOISE])
@@ -213,8 +212,9 @@ def permutations(num_groups: int, num_classes: int, seed: int) -> np.ndarray:
   """
   if math.factorial(min(num_classes, 20)) < num_groups:
     raise UserError(
-        f'num_groups={num_groups} needs as many permutations of the '
-        f'{num_classes} classes, got {math.factorial(num_classes)}; lower it')
+        f'{setting("num_groups", num_groups)} needs as many permutations of '
+        f'the {num_classes} classes, got {math.factorial(num_classes)}; lower '
+        'it')
   chosen = [tuple(range(num_classes))]
   for group in range(1, num_groups):
     random = np.random.default_rng([seed, group, 0, _CONCEPT])

@@ -24,7 +24,7 @@ from moon_jax.config.parts import FromRun
 from moon_jax.config.suggest import arguments
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.clients import Clients
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 MIN_EXAMPLES = 10  # per client; the released code draws until all have them
 _MAX_TRIES = 1000
@@ -157,9 +157,10 @@ def shards(labels: FromRun[np.ndarray], num_clients: FromRun[int],
   num_shards = int(num_clients) * int(shards_per_client)
   if num_shards > len(labels):
     raise UserError(
-        f'num_clients={num_clients} times shards_per_client='
-        f'{shards_per_client} must be at most the {len(labels)} training '
-        f'examples, got {num_shards} shards; lower one of them')
+        f'{setting("num_clients", num_clients)} times '
+        f'{setting("shards_per_client", shards_per_client)} must be at most '
+        f'the {len(labels)} training examples, got {num_shards} shards; lower '
+        'one of them')
   sizes = clients_lib.equal_sizes(len(labels), num_shards)
   order = _random(seed).permutation(num_shards)
   return Clients(
@@ -208,9 +209,10 @@ def natural(client_of_example: FromRun[np.ndarray | None],
   """
   if client_of_example is None:
     raise UserError(
-        'partition=natural needs a data set that assigns each example to a '
-        'client, such as dataset=shakespeare or npz with client_train; choose '
-        'another partition, such as dirichlet')
+        f'{setting("partition")}=natural needs a data set that assigns each '
+        f'example to a client, such as {setting("dataset")}=shakespeare or npz '
+        f'with client_train; choose another {setting("partition")}, such as '
+        'dirichlet')
   client_of_example = _labels(
       client_of_example, 'client_of_example must be the clients',
       'data.train_clients')
@@ -222,8 +224,9 @@ def natural(client_of_example: FromRun[np.ndarray | None],
   sizes = np.diff(starts, append=len(order))
   if num_clients > len(sizes):
     raise UserError(
-        f'num_clients={num_clients} is too many: the data set has '
-        f'{len(sizes):,} clients; give num_clients={len(sizes)} or less')
+        f'{setting("num_clients", num_clients)} is too many: the data set has '
+        f'{len(sizes):,} clients; give {setting("num_clients", len(sizes))} or '
+        'less')
   chosen = np.sort(random.choice(len(sizes), num_clients, replace=False))
   ids = client_of_example[order[starts[chosen]]]
   return Clients(clients_lib.gather(order, starts[chosen], sizes[chosen]),
@@ -259,9 +262,10 @@ def noise_std(clients: Sequence[np.ndarray], max_std: float,
 
 def _no_split_error(beta, num_clients, num_examples):
   return UserError(
-      f'beta={beta} gave no split in {_MAX_TRIES} tries where each of '
-      f'num_clients={num_clients} clients has at least {MIN_EXAMPLES} of the '
-      f'{num_examples} examples; raise beta or lower num_clients')
+      f'{setting("beta", beta)} gave no split in {_MAX_TRIES} tries where each '
+      f'of {setting("num_clients", num_clients)} clients has at least '
+      f'{MIN_EXAMPLES} of the {num_examples} examples; raise {setting("beta")} '
+      f'or lower {setting("num_clients")}')
 
 
 # Checks of the arguments, since users call these functions.
@@ -272,7 +276,8 @@ def _check_integer(name: str, value: Any, remedy: str) -> None:
     shown = (f'{type(value).__name__} of {len(value)}'
              if hasattr(value, '__len__') else repr(value))
     raise UserError(
-        f'{name} must be an integer of at least 1; got {shown}. {remedy}')
+        f'{setting(name)} must be an integer of at least 1; got {shown}. '
+        f'{remedy}')
 
 
 def _labels(labels: Any, what: str = 'labels must be the classes',
@@ -299,8 +304,9 @@ def _random(seed: int) -> np.random.RandomState:
 
 def _check_beta(beta: float) -> None:
   if not isinstance(beta, Real) or not beta > 0:
-    raise UserError(f'beta must be a number above 0; got {beta!r}. The paper '
-                    'uses beta=0.5; smaller values are more uneven')
+    raise UserError(f'{setting("beta")} must be a number above 0; got '
+                    f'{beta!r}. The paper uses {setting("beta")}=0.5; smaller '
+                    'values are more uneven')
 
 
 def _check_num_clients(num_clients: int, num_examples: int,
@@ -311,6 +317,7 @@ def _check_num_clients(num_clients: int, num_examples: int,
                    'len(data.train_labels) for num_examples')
   if int(num_clients) * min_examples > num_examples:
     raise UserError(
-        f'num_clients={num_clients} is too many for {num_examples} training '
-        f'examples, as each client needs at least {min_examples}; lower '
-        f'num_clients to {num_examples // min_examples} or less')
+        f'{setting("num_clients", num_clients)} is too many for {num_examples} '
+        f'training examples, as each client needs at least {min_examples}; '
+        f'lower {setting("num_clients")} to {num_examples // min_examples} or '
+        'less')

@@ -15,7 +15,7 @@ from annotated_types import Ge
 import numpy as np
 
 from moon_jax import user_code
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 _SELECTION = 2  # separates this random stream from others of a round
 
@@ -109,8 +109,9 @@ def power_of_choice(candidates: Annotated[int, Ge(0)] = 0) -> Selection:
     count = candidates or min(2 * least, most)
     if not isinstance(count, SupportsIndex) or not least <= count <= most:
       raise UserError(
-          f'candidates must be {least} to {most}, from the clients of a round '
-          f'to all; got {candidates!r}. 0 takes twice the clients of a round')
+          f'{setting("candidates")} must be {least} to {most}, from the '
+          f'clients of a round to all; got {candidates!r}. 0 takes twice the '
+          'clients of a round')
     weight = view.num_examples * view.is_available
     drawn = view.random.choice(
         most, min(count, np.count_nonzero(weight)), replace=False,
@@ -164,8 +165,8 @@ def oort(exploration: float = 0.9, decay: float = 0.98,
       ('least_exploration', least_exploration, 1), ('cutoff', cutoff, 1),
       ('preferred', preferred, 1), ('penalty', penalty, 100)):
     if not 0 <= value <= most:
-      raise UserError(f'{name} must be 0 to {most}; got {value!r}. Without it '
-                      'the usual value is taken')
+      raise UserError(f'{setting(name)} must be 0 to {most}; got {value!r}. '
+                      'Without it the usual value is taken')
 
   def select(view):
     is_known = np.isfinite(view.loss)
@@ -299,8 +300,8 @@ def choose(selection: Selection, history: History, cohort_size: int,
   if not are_clients or not (
       least <= len(set(map(int, found))) == len(found) <= cohort_size):
     raise UserError(
-        f'{name} must return {least} to {cohort_size} different clients, '
-        f'integers from 0 to {num_clients - 1}'
+        f'{setting(name)} must return {least} to {cohort_size} different '
+        f'clients, integers from 0 to {num_clients - 1}'
         f'{"" if all(may) else ", all of them available"}; got '
         f'{repr(found)[:80]} in round {index + 1} (view.round={index}). '
         + ('Call it, since it returns a function' if callable(found)

@@ -18,7 +18,7 @@ from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.clients import Clients
 from moon_jax.data.dataset import Dataset, subset
 from moon_jax.data.io import files
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 # End of the seed of the validation examples; no other draw uses this seed.
 _VALIDATION_STREAM = 0, 1
@@ -62,9 +62,10 @@ def make(config: Config, dataset: Dataset) -> Split:
   if config.labels.name != 'clean' and tests is not None and (
       tests.part == 'test'):
     raise UserError(
-        f'--labels={config.labels} changes labels of training '
-        f'examples only, and the clients of --dataset={config.dataset} hold '
-        'out test examples; remove it, or give another --partition')
+        f'{setting("labels", config.labels)} changes labels of training '
+        'examples only, and the clients of '
+        f'{setting("dataset", config.dataset)} hold out test examples; remove '
+        f'it, or give another {setting("partition")}')
   # Last: hostile clients flip only what they train on.
   return Split(clients, tests, validation, label_shift.with_flips(
       config, dataset, labels, clients))
@@ -77,9 +78,9 @@ def _used(config, num_train):
     return np.arange(num_train)
   if count > num_train:
     raise UserError(
-        f'--train_examples must be at most the {num_train} training examples '
-        f'of --dataset={config.dataset}; got {count}. --train_examples=0 uses '
-        'all of them')
+        f'{setting("train_examples")} must be at most the {num_train} training '
+        f'examples of {setting("dataset", config.dataset)}; got {count}. '
+        f'{setting("train_examples")}=0 uses all of them')
   return subset(_SUBSET_SEED, num_train, count)
 
 
@@ -91,9 +92,9 @@ def _validation(config, used):
   count = round(config.validation_fraction * num_examples)
   if not 0 < count < num_examples:
     raise UserError(
-        '--validation_fraction must leave examples on both sides; got '
-        f'{config.validation_fraction}, which is {count} of {num_examples} '
-        'training examples. --validation_fraction=0.1 is usual')
+        f'{setting("validation_fraction")} must leave examples on both sides; '
+        f'got {config.validation_fraction}, which is {count} of {num_examples} '
+        f'training examples. {setting("validation_fraction")}=0.1 is usual')
   seed = config.split_seed(), *_VALIDATION_STREAM
   return used[subset(seed, num_examples, count)]
 
@@ -116,21 +117,21 @@ def _partition(config, dataset):
   """Returns for each client the indices of its training examples."""
   name, part = config.partition.name, config.partition
   if name == 'feature_noise' and dataset.num_tokens:
-    raise UserError('--partition=feature_noise adds noise to inputs, and those '
-                    f'of --dataset={config.dataset} are tokens; give another '
-                    '--partition')
+    raise UserError(f'{setting("partition")}=feature_noise adds noise to '
+                    'inputs, and those of '
+                    f'{setting("dataset", config.dataset)} are tokens; give '
+                    f'another {setting("partition")}')
   if name in ('dirichlet', 'shards'):
-    label_shift.check_classes(dataset, f'--partition={name}')
+    label_shift.check_classes(dataset, setting('partition', name))
   labels, num_clients = dataset.train_labels, config.num_clients
-  with errors.in_command('num_clients', 'partition', 'dataset'):
-    clients = parts.make(
-        'partition', part, dataset=dataset, labels=labels,
-        num_examples=len(labels), num_clients=num_clients,
-        seed=config.split_seed(), client_of_example=dataset.train_clients,
-        names=dataset.client_names)
+  clients = parts.make(
+      'partition', part, dataset=dataset, labels=labels,
+      num_examples=len(labels), num_clients=num_clients,
+      seed=config.split_seed(), client_of_example=dataset.train_clients,
+      names=dataset.client_names)
   if name == 'file':
     return clients_lib.checked(
-        clients, len(labels), f'--partition={part}: client {{}}',
+        clients, len(labels), f'{setting("partition", part)}: client {{}}',
         ', or name the file of a run of the same data set')
   return _checked(part, clients, num_clients, len(labels)
                   ) if part.is_own else clients
@@ -144,17 +145,19 @@ def _checked(part, clients, num_clients, num_examples):
   """
   place = user_code.place(parts.function_of('partition', part))
   if not isinstance(clients, Iterable) or isinstance(clients, str):
-    raise UserError(f'--partition={part} must return a list of index arrays, '
-                    f'one per client, got a {type(clients).__name__}; fix '
-                    f'it{place}')
+    raise UserError(f'{setting("partition", part)} must return a list of index '
+                    f'arrays, one per client, got a {type(clients).__name__}; '
+                    f'fix it{place}')
   if not isinstance(clients, Mapping | Clients):  # a generator may fail
     clients = user_code.call('partition', part.name, list, clients)
   if len(clients) != num_clients:
     raise UserError(
-        f'--partition={part} must give the examples of each of --num_clients='
-        f'{num_clients} clients, got {len(clients)} clients; fix it{place}')
+        f'{setting("partition", part)} must give the examples of each of '
+        f'{setting("num_clients", num_clients)} clients, got {len(clients)} '
+        f'clients; fix it{place}')
   return clients_lib.checked(
-      clients, num_examples, f'--partition={part}: client {{}}', place)
+      clients, num_examples, f'{setting("partition", part)}: client {{}}',
+      place)
 
 
 def read_file(path: File, num_clients: FromRun[int]) -> Clients:
@@ -163,7 +166,7 @@ def read_file(path: File, num_clients: FromRun[int]) -> Clients:
   It holds `sizes` [C] and `indices` [N], whose range is not checked, and may
   hold `names` [C].
   """
-  source = f'--partition=file(path={path})'
+  source = f'{setting("partition")}=file(path={path})'
   place = files.user_path(path, 'partition.path')
   try:
     with np.load(place, allow_pickle=False) as file:
@@ -185,11 +188,12 @@ def read_file(path: File, num_clients: FromRun[int]) -> Clients:
         'partition.npz of a run') from error
   if len(sizes) != num_clients:
     raise UserError(
-        f'{source} has {len(sizes)} clients, got --num_clients={num_clients}; '
-        f'give --num_clients={len(sizes)}, or name another file')
+        f'{source} has {len(sizes)} clients, got '
+        f'{setting("num_clients", num_clients)}; give '
+        f'{setting("num_clients", len(sizes))}, or name another file')
   if left_out:
     raise UserError(
         f'{source} is of a run with other examples than those of its clients '
         f'({", ".join(left_out)}), which would be left out; repeat the run '
-        'with its own --partition and seed, or name another file')
+        f'with its own {setting("partition")} and seed, or name another file')
   return clients

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from moon_jax.errors import first_line, UserError
+from moon_jax.errors import first_line, setting, UserError
 
 _CONNECT_SECONDS = 300  # the most that processes wait for the first one
 _EXIT_DELAY_SECONDS = 2  # by which the first process exits after the others
@@ -44,10 +44,10 @@ def join(coordinator_address: str = '', num_processes: int = 0,
         heartbeat_timeout_seconds=_HEARTBEAT_SECONDS)
   except (RuntimeError, ValueError, OSError) as error:
     raise UserError(
-        f'--coordinator_address={coordinator_address}: the processes of this '
-        f'run could not connect ({first_line(error)}); start all of them with '
-        'an address that each can reach, or run a single process with '
-        '--num_processes=1') from error
+        f'{setting("coordinator_address", coordinator_address)}: the processes '
+        f'of this run could not connect ({first_line(error)}); start all of '
+        'them with an address that each can reach, or run a single process '
+        f'with {setting("num_processes")}=1') from error
   # XLA has installed a handler that ignores SIGTERM; this restores Python's.
   signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
   if not is_first():
@@ -73,31 +73,33 @@ def _wait_for(address, count, index):
     except OSError as error:
       if time.monotonic() > deadline:
         raise UserError(
-            f'--coordinator_address={address}: no process answered for '
-            f'{_CONNECT_SECONDS} s ({error}); start --process_id=0 there, or '
-            'give the address of its machine') from error
+            f'{setting("coordinator_address", address)}: no process answered '
+            f'for {_CONNECT_SECONDS} s ({error}); start '
+            f'{setting("process_id")}=0 there, or give the address of its '
+            'machine') from error
       time.sleep(1)
 
 
 def _check(address, count, index, is_cluster):
   port = re.fullmatch(r'\S+:(\d{1,5})', address)
   if address and not (port and 0 < int(port[1]) < 2**16):
-    raise UserError('--coordinator_address must be HOST:PORT, such as '
-                    f'10.0.0.1:1234, got {address}')
+    raise UserError(f'{setting("coordinator_address")} must be HOST:PORT, such '
+                    f'as 10.0.0.1:1234, got {address}')
   if count < 0 or index < -1 or index >= max(count, 1) and not is_cluster:
     raise UserError(
-        '--process_id must be from 0 to --num_processes - 1, got '
-        f'--process_id={index} --num_processes={count}; number the processes '
-        'from 0')
+        f'{setting("process_id")} must be from 0 to {setting("num_processes")} '
+        f'- 1, got {setting("process_id", index)} '
+        f'{setting("num_processes", count)}; number the processes from 0')
   if is_cluster or count == 1:
     return
   given = bool(address), count > 1, index >= 0
   if any(given) and not all(given):
     raise UserError(
-        '--coordinator_address, --num_processes and --process_id must be given '
-        f'together, got --coordinator_address={address} '
-        f'--num_processes={count} --process_id={index}; give all three for '
-        'several processes, or none for one')
+        f'{setting("coordinator_address")}, {setting("num_processes")} and '
+        f'{setting("process_id")} must be given together, got '
+        f'{setting("coordinator_address", address)} '
+        f'{setting("num_processes", count)} {setting("process_id", index)}; '
+        'give all three for several processes, or none for one')
 
 
 def _is_cluster():

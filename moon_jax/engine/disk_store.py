@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import jax
 import numpy as np
 
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 _NEVER_WRITTEN = -1
 _CHUNK_BYTES = 2**26  # of rows that are read at once
@@ -95,10 +95,10 @@ class DiskClients:
       self._file.flush()
     except OSError as error:
       raise UserError(
-          f'--client_state=disk: {existing(self._directory)} must have space '
-          f'for the state of clients, {self.row_bytes:,} bytes for each that '
-          f'has trained, got {error.strerror or error}. Free space: the same '
-          'command resumes from the last checkpoint') from error
+          f'{setting("client_state")}=disk: {existing(self._directory)} must '
+          f'have space for the state of clients, {self.row_bytes:,} bytes for '
+          f'each that has trained, got {error.strerror or error}. Free space: '
+          'the same command resumes from the last checkpoint') from error
     old_J = self._place_RC[run_J, client_J]
     self._place_RC[run_J, client_J] = places
     self._num_places += new
@@ -126,9 +126,10 @@ class DiskClients:
     row = self._file.read(self.row_bytes)
     if len(row) < self.row_bytes:  # another program has truncated it
       raise UserError(
-          f'--client_state=disk: the file in {existing(self._directory)} must '
-          'have the rows that were written to it, got its end; the same '
-          'command resumes from the last checkpoint')
+          f'{setting("client_state")}=disk: the file in '
+          f'{existing(self._directory)} must have the rows that were written '
+          'to it, got its end; the same command resumes from the last '
+          'checkpoint')
     return row
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from moon_jax.config import spelling
 from moon_jax.config.parts import FromRun
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.models import base, networks, user
 from moon_jax.models import joint as joint
 from moon_jax.models.arithmetic import Arithmetic
@@ -63,17 +63,17 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
         type(num_classes).__name__)
     raise UserError('num_classes must be an integer of at least 1; got '
                     f'{got}. Pass data.num_classes')
-  for setting, value in {'dtype': dtype, 'norm': norm, 'precision': precision,
-                         'convolution': convolution}.items():
-    known = _CHOICES[setting]
+  for option, value in {'dtype': dtype, 'norm': norm, 'precision': precision,
+                        'convolution': convolution}.items():
+    known = _CHOICES[option]
     if value not in known:
-      raise UserError(f'{setting} must be one of {", ".join(known)}; got '
-                      f'{value!r}{spelling.value(setting, value, known)}')
+      raise UserError(f'{setting(option)} must be one of {", ".join(known)}; '
+                      f'got {value!r}{spelling.value(option, value, known)}')
   if projection_dim is not None and (
       not isinstance(projection_dim, int | np.integer) or projection_dim < 1):
-    raise UserError('projection_dim must be an integer of at least 1, or None '
-                    f'for no projection head; got {projection_dim!r}. The '
-                    'paper uses 256')
+    raise UserError(f'{setting("projection_dim")} must be an integer of at '
+                    'least 1, or None for no projection head; got '
+                    f'{projection_dim!r}. The paper uses 256')
   return user.wrap(MODELS[name](base.Options(
       num_classes, projection_dim, Arithmetic(dtype, precision, convolution),
       norm, num_tokens, task), **fields))
@@ -172,8 +172,9 @@ def transformer(num_tokens: FromRun[int], num_classes: FromRun[int] = 0,
     >>> model = moon_jax.transformer(data.num_tokens)
   """
   if num_heads < 1 or width % num_heads:
-    raise UserError('width must be a multiple of num_heads; got '
-                    f'width={width}, num_heads={num_heads}')
+    raise UserError(f'{setting("width")} must be a multiple of '
+                    f'{setting("num_heads")}; got {setting("width", width)}, '
+                    f'{setting("num_heads", num_heads)}')
   return make('transformer', num_classes or num_tokens, projection_dim, dtype,
               num_tokens=num_tokens, task=task, width=width,
               num_layers=num_layers, num_heads=num_heads)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax import tasks
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.models.arithmetic import Arithmetic, FLOAT32
 
 Variables = dict[str, Any]  # {'params': tree, ...: mutable state}
@@ -110,9 +110,10 @@ def check_inputs(model: str, inputs: jax.Array, kind: str,
   shape = 'x'.join(map(str, inputs.shape[1:]))
   if inputs.ndim != num_axes or not jnp.issubdtype(inputs.dtype, dtype):
     raise UserError(
-        f'--model={model} takes {kind}; got {inputs.dtype} inputs of shape '
-        f'{shape or "none"}. --model=simple_cnn takes images [N, H, W, C], '
-        '--model=mlp features, --model=char_lstm tokens [N, T]')
+        f'{setting("model", model)} takes {kind}; got {inputs.dtype} inputs of '
+        f'shape {shape or "none"}. {setting("model")}=simple_cnn takes images '
+        f'[N, H, W, C], {setting("model")}=mlp features, '
+        f'{setting("model")}=char_lstm tokens [N, T]')
   if min_size and min(inputs.shape[1:3]) < min_size:
-    raise UserError(f'--model={model} needs images of at least '
+    raise UserError(f'{setting("model", model)} needs images of at least '
                     f'{min_size}x{min_size} pixels; got {shape}')

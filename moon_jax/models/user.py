@@ -18,7 +18,7 @@ import numpy as np
 from moon_jax import errors, tasks, trees, user_code
 from moon_jax.config import parts
 from moon_jax.config.parts import Part
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.models import layers
 from moon_jax.models.base import Model, Outputs
 from moon_jax.models.convolution import fast_on_cpus
@@ -50,8 +50,8 @@ def make(part: Part, **run: Any) -> Model:
   try:
     takes_rngs = 'rngs' in user_code.signature_of(factory).parameters
   except (TypeError, ValueError) as error:  # some built-in callables
-    raise UserError(f'--model={part.name} cannot be called ({error}); name a '
-                    'Python function or class') from error
+    raise UserError(f'{setting("model", part.name)} cannot be called '
+                    f'({error}); name a Python function or class') from error
   if takes_rngs:
     made: Any = from_nnx(
         lambda rngs: parts.make('model', part, rngs=rngs, **run))
@@ -61,7 +61,8 @@ def make(part: Part, **run: Any) -> Model:
       made = user_code.call('model', part.name, from_flax, made)
   if not isinstance(made, Model):
     raise UserError(
-        f'--model={part} must return a Flax module or a moon_jax.Model; got a '
+        f'{setting("model", part)} must return a Flax module or a '
+        'moon_jax.Model; got a '
         f'{type(made).__name__}{user_code.place(factory)}. A factory of Flax '
         'NNX modules takes an argument rngs')
   return made._replace(place=made.place or user_code.place(factory))
@@ -342,7 +343,7 @@ def check(model: Model, example: jax.Array, num_classes: int,
     return variables, results
 
   shapes = functools.partial(jax.eval_shape, trace, jax.random.key(0))
-  name = errors.setting('model', model.source)
+  name = errors.setting('model', model.source) if model.source else 'model'
   own = user_code.name_in(model.source)
   variables, results = (
       user_code.call('model', own, shapes) if own else shapes())

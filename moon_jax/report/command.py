@@ -58,7 +58,7 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
       print(plan.dry_run(missing, place, int(is_timed)) if missing
             else 'all runs have ended')
     elif missing:
-      run_lib.run_all(missing, place, int(is_timed))
+      run_lib.run_sweep(missing, place, int(is_timed))
       ended[is_timed] = find()
   if dry_run:
     return

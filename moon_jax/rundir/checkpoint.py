@@ -33,7 +33,7 @@ from moon_jax.distributed import processes
 from moon_jax.engine import client_store
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.state import State
-from moon_jax.errors import first_line, UserError
+from moon_jax.errors import first_line, setting, UserError
 from moon_jax.rundir import workdir
 
 _CHUNK_BYTES = 2**26  # of rows that are read at once
@@ -56,7 +56,8 @@ class Checkpoints:
       raise UserError(
           'all processes must have the same number of devices for Orbax to '
           'write checkpoints, got different numbers; give each process the '
-          'same number, or use --checkpoint_every=0 with a new --workdir')
+          f'same number, or use {setting("checkpoint_every")}=0 with a new '
+          f'{setting("workdir")}')
     _silence_orbax()
     self._directory, self._config = directory.absolute(), config
     self._rows = self._directory.with_name('client_state')
@@ -87,8 +88,9 @@ class Checkpoints:
         restored, reason = self._load(step, like), ''
       except (MemoryError, PermissionError) as error:  # it is not damaged
         raise UserError(
-            f'--workdir: {self._directory / str(step)} must be readable, got '
-            f'{first_line(error)}; change its permissions or free memory'
+            f'{setting("workdir")}: {self._directory / str(step)} must be '
+            f'readable, got {first_line(error)}; change its permissions or '
+            'free memory'
             ) from error
       except Exception as error:  # Orbax and TensorStore raise many kinds
         if processes.is_lost_peer_error(error):
@@ -99,15 +101,16 @@ class Checkpoints:
       if processes.all_agree(restored is not None):
         self._damaged, self.newest = list(reasons), step
         if reasons and processes.is_first():
-          print(f'--workdir: {self._describe(reasons)}; the run resumes after '
-                f'round {step}', file=sys.stderr, flush=True)
+          print(f'{setting("workdir")}: {self._describe(reasons)}; the run '
+                f'resumes after round {step}', file=sys.stderr, flush=True)
         return restored
       reasons[step] = reason or 'another process cannot read it'
     if not reasons:
       return None
     raise UserError(
-        f'--workdir: {self._describe(reasons)}, and there is no other '
-        'checkpoint. Restore one from a copy, or start in another --workdir')
+        f'{setting("workdir")}: {self._describe(reasons)}, and there is no '
+        'other checkpoint. Restore one from a copy, or start in another '
+        f'{setting("workdir")}')
 
   def open(self) -> None:
     """Prepares the directory for `save`.
@@ -206,9 +209,10 @@ class Checkpoints:
       if processes.is_lost_peer_error(error):  # processes synchronize to write
         raise
       raise UserError(
-          f'--workdir: {self._directory} must be writable for checkpoints, got '
-          f'{first_line(error)}. Free space or change its permissions: the '
-          'same command resumes from the last complete checkpoint'
+          f'{setting("workdir")}: {self._directory} must be writable for '
+          f'checkpoints, got {first_line(error)}. Free space or change its '
+          'permissions: the same command resumes from the last complete '
+          'checkpoint'
           ) from error
 
 

@@ -30,7 +30,7 @@ from moon_jax.config import Config, parts
 from moon_jax.data import augment
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files
-from moon_jax.errors import first_line, UserError
+from moon_jax.errors import first_line, setting, UserError
 from moon_jax.models import user as user_model
 from moon_jax.models.base import Variables
 from moon_jax.rundir import checkpoint
@@ -184,8 +184,8 @@ def _network(path, note):
   """Returns the network that a note describes."""
   part = parts.parse('model', note['config']['model'])
   if part.is_own and _source_hash(part) != note['model_sha256']:
-    warnings.warn(f'--model={part} has changed since the run that saved '
-                  f'{path}; the outputs may differ', stacklevel=3)
+    warnings.warn(f'{setting("model", part)} has changed since the run that '
+                  f'saved {path}; the outputs may differ', stacklevel=3)
   return user_model.network(
       part, num_classes=len(note['class_names']),
       num_tokens=note['num_tokens'], task=note.get('task', 'classification'))
@@ -216,8 +216,8 @@ def load_initial(path: str) -> Variables:
   except MemoryError:
     raise
   except Exception as error:  # safetensors and Orbax raise many kinds
-    raise UserError(f'--init_from={path} must be a model, got an invalid one '
-                    f'({first_line(error)}); {_FORMS}') from error
+    raise UserError(f'{setting("init_from", path)} must be a model, got an '
+                    f'invalid one ({first_line(error)}); {_FORMS}') from error
 
 
 def _final_model(path: pathlib.Path) -> pathlib.Path:

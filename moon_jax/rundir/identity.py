@@ -15,7 +15,7 @@ from moon_jax.config import (
   parts,
 )
 from moon_jax.data.io.files import HASH_DIGITS
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 _MAX_LISTED = 4  # differing flags in an error message
 
@@ -86,45 +86,49 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
   differing = [name for name, value in known.items()
                if name != 'num_rounds' and before.get(name) != value]
   if differing:
-    flags = ', '.join(f'--{n}={before.get(n)} (now {known[n]})'
+    flags = ', '.join(f'{setting(n, before.get(n))} (now {known[n]})'
                       for n in differing[:_MAX_LISTED])
     flags += ', ...' if len(differing) > _MAX_LISTED else ''
     raise UserError(
-        f'--workdir={path} must hold a run of the same configuration, got '
-        f'another configuration: {flags}. Name another --workdir')
+        f'{setting("workdir", path)} must hold a run of the same '
+        f'configuration, got another configuration: {flags}. Name another '
+        f'{setting("workdir")}')
   if old.get('on_nan') == 'skip_client' and new['on_nan'] == 'stop':
     raise UserError(
-        f'--workdir={path} must hold a run of --on_nan=stop, got a run '
-        'of --on_nan=skip_client, which may have excluded clients; use '
-        '--on_nan=skip_client, or name another --workdir')
+        f'{setting("workdir", path)} must hold a run of '
+        f'{setting("on_nan")}=stop, got a run of '
+        f'{setting("on_nan")}=skip_client, which may have excluded clients; '
+        f'use {setting("on_nan")}=skip_client, or name another '
+        f'{setting("workdir")}')
   num_rounds = old.get('num_rounds')
   if type(num_rounds) is not int or num_rounds > new['num_rounds']:
     raise UserError(
-        f'--num_rounds must be at least the {num_rounds} of the run in '
-        f'--workdir={path}, got {new["num_rounds"]}; raise it or name another '
-        '--workdir')
-  readers = [f'--{kind}={new[kind]}' for kind, reads in (
+        f'{setting("num_rounds")} must be at least the {num_rounds} of the run '
+        f'in {setting("workdir", path)}, got {new["num_rounds"]}; raise it or '
+        f'name another {setting("workdir")}')
+  readers = [setting(kind, new[kind]) for kind, reads in (
       ('schedule', config.schedule.name == 'cosine'),
       ('algorithm', registry.method(config).reads_num_rounds)) if reads]
   if readers and num_rounds != new['num_rounds']:
     raise UserError(
-        f'--num_rounds must be the {num_rounds} of the run in --workdir='
-        f'{path}, since {readers[0]} depends on it, got {new["num_rounds"]}; '
-        'name another --workdir')
+        f'{setting("num_rounds")} must be the {num_rounds} of the run in '
+        f'{setting("workdir", path)}, since {readers[0]} depends on it, got '
+        f'{new["num_rounds"]}; name another {setting("workdir")}')
   old_inputs = old.get('inputs', {})
   if not isinstance(old_inputs, dict) or (
       {name.partition('.')[0] for name in old_inputs} - new.keys()):
-    raise UserError(f'--workdir={path}: "inputs" in config.json must map flags '
-                    f'to hashes, got {str(old_inputs)[:100]!r}; restore '
-                    'the file from a copy, or name another --workdir')
+    raise UserError(f'{setting("workdir", path)}: "inputs" in config.json must '
+                    f'map flags to hashes, got {str(old_inputs)[:100]!r}; '
+                    'restore the file from a copy, or name another '
+                    f'{setting("workdir")}')
   for name in sorted(inputs.keys() | old_inputs):
     if old_inputs.get(name) != inputs.get(name):
       values = new | config.files()
-      setting = f'{name}={values[name]}' if name in values else name
+      given = setting(name, values[name]) if name in values else setting(name)
       raise UserError(
-          f'--workdir={path} must hold a run of the same input, got a run '
-          f'where --{setting} had other content; name another --workdir, or '
-          'delete it')
+          f'{setting("workdir", path)} must hold a run of the same input, got '
+          f'a run where {given} had other content; name another '
+          f'{setting("workdir")}, or delete it')
 
 
 def _settings_of(path, old):
@@ -136,5 +140,6 @@ def _settings_of(path, old):
         name: value for name, value in old.items() if name in FACTS}))
   except (TypeError, ValueError, OverflowError) as error:
     raise UserError(
-        f'--workdir={path} must hold a run of this version, got a config.json '
-        f'that it cannot read: {error}. Name another --workdir') from error
+        f'{setting("workdir", path)} must hold a run of this version, got a '
+        f'config.json that it cannot read: {error}. Name another '
+        f'{setting("workdir")}') from error

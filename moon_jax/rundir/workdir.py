@@ -20,7 +20,7 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.io import files
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.rundir import identity
 
 _RESULTS = ('summary.json', 'diverged.json', 'model.safetensors',
@@ -33,7 +33,7 @@ _IN_SUMMARY = ('rounds', 'test_accuracy', 'best_test_accuracy', 'best_round',
 _MANY = 2**21  # examples, from which partition.npz is not compressed
 # Of a file that cannot be read: the one that loses least.
 _REMEDIES = {
-    'config.json': 'restore it from a copy, or name another --workdir',
+    'config.json': 'restore it from a copy, or name another directory',
     'summary.json': 'delete this file, and the same command writes it again',
     'diverged.json': 'delete this file, and the same command resumes from the '
                      'last checkpoint'}
@@ -95,8 +95,9 @@ class Workdir:
     """
     there = next(filter(os.path.lexists, (self.path, *self.path.parents)))
     if not there.is_dir():
-      raise UserError(f'--workdir={self.path} must be a directory; {there} is '
-                      'a file or a broken link. Name another directory')
+      raise UserError(f'{setting("workdir", self.path)} must be a directory; '
+                      f'{there} is a file or a broken link. Name another '
+                      'directory')
     _check_types(self.path)
     old, lines = self._read_json('config.json'), self.lines()
     has_summary = (self.path / 'summary.json').exists()
@@ -106,20 +107,21 @@ class Workdir:
       identity.check_same_run(self.path, old, self._config, self._inputs)
     if old is None and (lines or has_checkpoints):
       raise UserError(
-          f'--workdir={self.path} must hold a run of moon_jax or nothing, got '
-          'metrics or checkpoints without config.json; name another directory')
+          f'{setting("workdir", self.path)} must hold a run of moon_jax or '
+          'nothing, got metrics or checkpoints without config.json; name '
+          'another directory')
     if has_checkpoints and not os.path.lexists(self._metrics):
       raise UserError(
-          f'--workdir={self.path} must hold metrics.jsonl next to its '
-          'checkpoints, got none; restore it from a copy, or name another '
-          '--workdir')
+          f'{setting("workdir", self.path)} must hold metrics.jsonl next to '
+          'its checkpoints, got none; restore it from a copy, or name another '
+          f'{setting("workdir")}')
     every = old and old.get('checkpoint_every')
     if type(every) is int and not has_checkpoints and (
         0 < 2 * every < len(lines)):
       raise UserError(
-          f'--workdir={self.path} must hold checkpoints, got none next to '
-          f'metrics of {len(lines)} rounds; restore checkpoints/ from a copy, '
-          'or name another --workdir')
+          f'{setting("workdir", self.path)} must hold checkpoints, got none '
+          f'next to metrics of {len(lines)} rounds; restore checkpoints/ from '
+          f'a copy, or name another {setting("workdir")}')
     return there
 
   def lock(self) -> None:
@@ -141,8 +143,8 @@ class Workdir:
         if not remaining:
           self.close()
           raise InUse(
-              f'--workdir={self.path} is in use by another run; wait until it '
-              'ends, or name another directory') from error
+              f'{setting("workdir", self.path)} is in use by another run; wait '
+              'until it ends, or name another directory') from error
         time.sleep(_PAUSE)
       except OSError:
         self.has_locks = False  # the file system has none
@@ -200,16 +202,18 @@ class Workdir:
     content = files.read_regular(self._metrics)[:mark['bytes']]
     if hashlib.sha256(content).hexdigest() != mark['sha256']:
       raise UserError(
-          f'--workdir={self.path}: metrics.jsonl must begin with the lines '
-          'that the run had written when it saved its checkpoint, got other '
-          'content; restore it from a copy, or name another --workdir')
+          f'{setting("workdir", self.path)}: metrics.jsonl must begin with the '
+          'lines that the run had written when it saved its checkpoint, got '
+          'other content; restore it from a copy, or name another '
+          f'{setting("workdir")}')
     path, done = self.path / 'cohorts.txt', content.count(b'\n')
     if path.exists() and files.read_regular(path).splitlines()[:done] != (
         cohort_lib.text_of(cohorts[:done]).encode().splitlines()):
       raise UserError(
-          f'--workdir={self.path} has other clients in its first {done} rounds '
-          '(cohorts.txt) than this version takes; name another --workdir, or '
-          'give --cohort=file(path=...) with those clients')
+          f'{setting("workdir", self.path)} has other clients in its first '
+          f'{done} rounds (cohorts.txt) than this version takes; name another '
+          f'{setting("workdir")}, or give {setting("cohort")}=file(path=...) '
+          'with those clients')
 
   def remove_local_models(self) -> None:
     """Removes the local models of a run with fewer rounds."""
@@ -225,7 +229,7 @@ class Workdir:
       yield
     except OSError as error:
       raise UserError(
-          f'--workdir={self.path} must be writable, got '
+          f'{setting("workdir", self.path)} must be writable, got '
           f'{error.strerror or error}. Free space, change its permissions or '
           'name another directory; the same command resumes from the last '
           'checkpoint') from error
@@ -259,8 +263,8 @@ class Workdir:
     if not all(type(summary.get(name.replace('accuracy', measure))) in (
         int, float) for name in _IN_SUMMARY):
       raise UserError(
-          f'--workdir={self.path}: summary.json must hold numbers for '
-          f'{", ".join(_IN_SUMMARY)}, got other content; '
+          f'{setting("workdir", self.path)}: summary.json must hold numbers '
+          f'for {", ".join(_IN_SUMMARY)}, got other content; '
           f'{_REMEDIES["summary.json"]}')
     is_complete = summary['rounds'] == self._config.num_rounds or summary.get(
         'stopped_early')
@@ -293,8 +297,9 @@ class Workdir:
       return files.read_json_object(self.path / name)
     except (OSError, ValueError, RecursionError) as error:
       raise UserError(
-          f'--workdir={self.path}: {name} must be a readable JSON object, got '
-          f'{type(error).__name__}: {error}; {_REMEDIES[name]}') from error
+          f'{setting("workdir", self.path)}: {name} must be a readable JSON '
+          f'object, got {type(error).__name__}: {error}; '
+          f'{_REMEDIES[name]}') from error
 
   def _write_json(self, name, value):
     text = json.dumps(value, indent=1, allow_nan=False)
@@ -318,8 +323,9 @@ def read_lines(directory: pathlib.Path) -> list[dict[str, Any]]:
     return lines
   except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
     raise UserError(
-        f'--workdir={directory}: metrics.jsonl must hold one line per round, '
-        f'got {error!r}; restore it from a copy, or name another directory'
+        f'{setting("workdir", directory)}: metrics.jsonl must hold one line '
+        f'per round, got {error!r}; restore it from a copy, or name another '
+        'directory'
         ) from error
 
 
@@ -384,5 +390,5 @@ def _check_types(directory):
     for path in (directory / name for name in names):
       if os.path.lexists(path) and not is_kind(path):
         raise UserError(
-            f'--workdir={directory}: {path.name} must be a {kind}, got '
-            'something else; move it away, or name another directory')
+            f'{setting("workdir", directory)}: {path.name} must be a {kind}, '
+            'got something else; move it away, or name another directory')

@@ -26,7 +26,7 @@ from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.clock import Clock
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import processes
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.models import Model
 from moon_jax.models import user as user_model
 from moon_jax.models.base import Variables
@@ -74,7 +74,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
   if dataset is None:
     dataset = sources.load(config.dataset, config.data_dir)
   federation_checks.check_dataset(
-      dataset, f'--dataset={config.dataset}', config.eval_examples)
+      dataset, setting('dataset', config.dataset), config.eval_examples)
   dataset = dataset.with_int32_labels()
   parts = _split(config, dataset, clients)
   if parts.train_labels is not None:
@@ -104,7 +104,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
         dataset, network, algorithm, optimizers.of(config.optimizer))
   if is_from_file:
     init_variables = initial_state.checked(
-        init_variables, traced.model, f'--init_from={config.init_from}')
+        init_variables, traced.model, setting('init_from', config.init_from))
   if clock:
     plan = _ByClock(config, clock, parts.clients, cohorts, algorithm, traced)
     timed = plan.rounds() if select is None else plan.seconds_and_availability()
@@ -162,7 +162,8 @@ def _check_are_sampled(config, cohorts):
       dataclasses.replace(config, num_rounds=len(given))):
     raise UserError('epsilon is computed for the cohorts that this '
                     'configuration samples; got others as an argument. Give '
-                    '--cohort=file(path=...), or use moon_jax.Federation')
+                    f'{setting("cohort")}=file(path=...), or use '
+                    'moon_jax.Federation')
 
 
 def _check_keeps_split(config):
@@ -173,8 +174,8 @@ def _check_keeps_split(config):
           'attack': config.attack.name in DATA_ATTACKS}
   for name, is_changed in changes_split.items():
     if is_changed:
-      raise UserError(f'--{name}={getattr(config, name)} changes a split of '
-                      'this configuration; got clients as an argument. Use '
+      raise UserError(f'{setting(name, getattr(config, name))} changes a split '
+                      'of this configuration; got clients as an argument. Use '
                       'moon_jax.data.split.make, or moon_jax.Federation')
 
 
@@ -183,15 +184,16 @@ def _check_counts_once(config, clients):
   """
   if config.privacy.name == 'example' and not clients_lib.are_disjoint(clients):
     raise UserError(
-        '--privacy=example needs clients that share no examples; give another '
-        f'--partition than {config.partition}')
+        f'{setting("privacy")}=example needs clients that share no examples; '
+        f'give another {setting("partition")} than {config.partition}')
 
 
 def _check_has_global_model(config, algorithm):
   if config.keep_best and algorithm.per_client_init:
     raise UserError(
-        f'--keep_best saves the global model, and --algorithm='
-        f'{config.algorithm} has none (per_client_init); remove --keep_best')
+        f'{setting("keep_best")} saves the global model, and '
+        f'{setting("algorithm", config.algorithm)} has none (per_client_init); '
+        f'remove {setting("keep_best")}')
 
 
 class _ByClock(NamedTuple):
@@ -218,6 +220,9 @@ class _ByClock(NamedTuple):
     return {'client_seconds': self.seconds(), 'availability': (
         None if self.clock.is_always_available() else self.clock)}
 
+  @errors.naming(**{name: f'rounds.{name}' for name in (
+      'buffer_size', 'concurrency', 'max_staleness', 'over_selection',
+      'tiers')})
   def rounds(self) -> dict[str, Any]:
     """Returns the fields of a federation with rounds that the clock plans."""
     config, cohorts = self.config, self.cohorts
@@ -225,19 +230,17 @@ class _ByClock(NamedTuple):
     sizes_C = clients_lib.sizes(self.clients)
     is_listed = config.cohort.name == 'file'
     rounds = parts_lib.make('rounds', config.rounds)
-    with errors.in_command(**{name: f'rounds.{name}' for name in (
-        'over_selection', 'concurrency', 'buffer_size', 'tiers')}):
-      timeline = clock_lib.asynchronous(
-          self.clock, self.seconds(), rounds.concurrency, rounds.buffer_size,
-          num_rounds, config.seed, rounds.max_staleness
-      ) if config.is_asynchronous() else clock_lib.synchronous(
-          self.clock, self.seconds(), config.cohort_size(), num_rounds,
-          config.seed, rounds.over_selection, rounds.deadline,
-          cohorts if is_listed else None,
-          (self._seconds(np.zeros_like(sizes_C)),
-           round_spec.local_steps(config, sizes_C)
-           ) if rounds.partial_work else None,
-          rounds.tiers, self.algorithm.min_received)
+    timeline = clock_lib.asynchronous(
+        self.clock, self.seconds(), rounds.concurrency, rounds.buffer_size,
+        num_rounds, config.seed, rounds.max_staleness
+    ) if config.is_asynchronous() else clock_lib.synchronous(
+        self.clock, self.seconds(), config.cohort_size(), num_rounds,
+        config.seed, rounds.over_selection, rounds.deadline,
+        cohorts if is_listed else None,
+        (self._seconds(np.zeros_like(sizes_C)),
+         round_spec.local_steps(config, sizes_C)
+         ) if rounds.partial_work else None,
+        rounds.tiers, self.algorithm.min_received)
     # Cohorts of more rounds may be larger, unless a file lists them.
     most = 0 if is_listed else config.cohort_size()
     return {'timeline': timeline._replace(cohort_size=most),

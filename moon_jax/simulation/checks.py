@@ -26,7 +26,7 @@ from moon_jax.config import (
 from moon_jax.config.kinds import ROBUST, UPDATE_ATTACKS
 from moon_jax.data import selection
 from moon_jax.data.io import files
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.simulation import metric_functions
 
 _PATHS = tuple(name for name, facts in FACTS.items()
@@ -92,7 +92,7 @@ class _Alone(NamedTuple):
   name: str
   is_given: Callable[[Config], object]
   others: tuple[str, ...]
-  reason: str  # completes "--NAME=VALUE "
+  reason: str  # completes "--NAME=VALUE ", with settings in braces
 
 
 def _is(kind, *names):
@@ -114,9 +114,9 @@ _ALONE = (
            'averages no models'),
     _Alone('algorithm', _is('algorithm', 'fedphp'),
            ('cohort', 'clock', 'rounds'),
-           'takes from --participation how often clients train'),
+           'takes from {participation} how often clients train'),
     _Alone('algorithm', _is('algorithm', 'ccvr'), ('early_stopping',),
-           'calibrates in the last of --num_rounds, before which the run may '
+           'calibrates in the last of {num_rounds}, before which the run may '
            'end'),
     _Alone('cohort', _is('cohort', 'file'), ('participation',),
            'lists the clients that start in each round'),
@@ -144,15 +144,20 @@ def _check_alone(config):
     for other in alone.others:
       if is_changed(config, other):
         value = getattr(config, other)
+        reason = alone.reason.format(
+            participation=setting('participation'),
+            num_rounds=setting('num_rounds'))
         raise UserError(
-            f'--{alone.name}={getattr(config, alone.name)} {alone.reason}; got '
-            + (f'--no{other}' if value is False else f'--{other}={value}')
+            f'{setting(alone.name, getattr(config, alone.name))} {reason}; got '
+            + (setting(f'no{other}') if value is False and errors.names_flags()
+               else setting(other, value))
             + '. Remove one of them')
   if config.algorithm.name == 'centralized' and config.partition.name not in (
       'iid', 'dirichlet', 'shards', 'quantity'):
     raise UserError(
-        '--algorithm=centralized trains on all examples unchanged; remove '
-        f'--partition={config.partition}, or give --partition=iid')
+        f'{setting("algorithm")}=centralized trains on all examples unchanged; '
+        f'remove {setting("partition", config.partition)}, or give '
+        f'{setting("partition")}=iid')
 
 
 BROADCASTS_MORE = 'fedgkd', 'fedkd'  # methods whose server sends more than a
@@ -168,36 +173,38 @@ def _check_paths(config):
       files.user_path(path, name)
       path.encode('utf-8')
     except UnicodeEncodeError as error:  # Orbax cannot write to such paths
-      raise UserError(f'--{name}={path!r} is not valid UTF-8; name another '
-                      'path') from error
+      raise UserError(f'{setting(name)}={path!r} is not valid UTF-8; name '
+                      'another path') from error
 
 
 def _check_cohort(config):
   count, num_clients = config.participation, config.num_clients
   if not 0 < count <= 1:
-    remedy = '--participation=1 samples all'
+    remedy = f'{setting("participation")}=1 samples all'
     if 1 < count <= num_clients:
-      remedy = (f'for {count:g} of --num_clients={num_clients} give '
-                f'--participation={count / num_clients:.12g}')
+      remedy = (f'for {count:g} of {setting("num_clients", num_clients)} give '
+                f'{setting("participation")}={count / num_clients:.12g}')
     raise UserError(
-        f'--participation must be above 0 and at most 1 (the fraction of '
-        f'clients sampled per round); got {count}. {remedy}')
+        f'{setting("participation")} must be above 0 and at most 1 (the '
+        f'fraction of clients sampled per round); got {count}. {remedy}')
   if config.cohort_size() < 1:
     enough = math.ceil(1e4 / num_clients) / 1e4
     raise UserError(
-        f'--participation={count} of --num_clients={num_clients} samples no '
-        f'client per round; raise --participation to {enough} or more')
+        f'{setting("participation", count)} of '
+        f'{setting("num_clients", num_clients)} samples no client per round; '
+        f'raise {setting("participation")} to {enough} or more')
   is_federated = config.algorithm.name != 'centralized'
   if is_federated and 0 < config.train_examples < num_clients:
     raise UserError(
-        f'--train_examples={config.train_examples} must be at least '
-        f'--num_clients={num_clients}, one example per client; raise it. 0 '
-        'uses all examples')
+        f'{setting("train_examples", config.train_examples)} must be at least '
+        f'{setting("num_clients", num_clients)}, one example per client; raise '
+        'it. 0 uses all examples')
   if is_federated and config.labels.name == 'shift' and (
       count := config.args('labels')['groups']) > num_clients:
     raise UserError(
-        f'--labels.groups={count} must be at most --num_clients={num_clients}, '
-        'one client per group; lower it')
+        f'{setting("labels.groups", count)} must be at most '
+        f'{setting("num_clients", num_clients)}, one client per group; lower '
+        'it')
 
 
 def _check_rounds(config):
@@ -207,22 +214,22 @@ def _check_rounds(config):
            if name in ('over_selection', 'deadline', 'tiers')]
   if not config.has_clock() and (timed or config.is_asynchronous()):
     raise UserError(
-        f'--rounds={config.rounds} needs simulated time; give '
-        '--clock=lognormal, or --clock=file(path=...)')
+        f'{setting("rounds", config.rounds)} needs simulated time; give '
+        f'{setting("clock")}=lognormal, or {setting("clock")}=file(path=...)')
   if rounds.get('partial_work') and not rounds['deadline']:
     raise UserError(
-        '--rounds.partial_work needs a deadline that clients would miss; give '
-        '--rounds.deadline, in simulated seconds')
+        f'{setting("rounds.partial_work")} needs a deadline that clients would '
+        f'miss; give {setting("rounds.deadline")}, in simulated seconds')
   if rounds.get('partial_work') and config.algorithm.name == 'fedproto' and (
       config.args('algorithm')['form'] == 'released'):
     raise UserError(
-        '--rounds.partial_work has clients without whole epochs; remove it, or '
-        '--algorithm.form=released of fedproto')
+        f'{setting("rounds.partial_work")} has clients without whole epochs; '
+        f'remove it, or {setting("algorithm.form")}=released of fedproto')
   if timed and config.cohort.name not in ('uniform', 'file'):
     raise UserError(
-        f'--cohort={config.cohort} selects the clients of each round when the '
-        f'one before has ended; got --rounds={config.rounds}. Remove one of '
-        'them')
+        f'{setting("cohort", config.cohort)} selects the clients of each round '
+        'when the one before has ended; got '
+        f'{setting("rounds", config.rounds)}. Remove one of them')
   if config.cohort.name == 'file':
     listed = [name for name in ('over_selection', 'tiers')
               if name in dict(config.rounds.arguments)]
@@ -230,29 +237,30 @@ def _check_rounds(config):
     if listed or windows or config.is_asynchronous():
       name = 'clock' if windows else 'rounds'
       raise UserError(
-          f'--cohort={config.cohort} lists the clients that start in each '
-          f'round; got --{name}={getattr(config, name)}. Remove one of them')
+          f'{setting("cohort", config.cohort)} lists the clients that start in '
+          f'each round; got {setting(name, getattr(config, name))}. Remove one '
+          'of them')
   if config.is_asynchronous():
     for name in ('concurrency', 'buffer_size'):
       if rounds[name] > config.num_clients:
         raise UserError(
-            f'--rounds.{name}={rounds[name]} must be at most --num_clients='
-            f'{config.num_clients}; lower it')
+            f'{setting(f"rounds.{name}", rounds[name])} must be at most '
+            f'{setting("num_clients", config.num_clients)}; lower it')
     if config.algorithm.name in BROADCASTS_MORE:
       raise UserError(
-          f'--rounds={config.rounds} requires a server that sends its model '
-          f'and nothing else, not --algorithm={config.algorithm}; fedavg and '
-          'moon have one')
+          f'{setting("rounds", config.rounds)} requires a server that sends '
+          'its model and nothing else, not '
+          f'{setting("algorithm", config.algorithm)}; fedavg and moon have one')
   warmup = config.args('schedule')['warmup']
   if warmup >= config.num_rounds:
     raise UserError(
-        f'--schedule.warmup={warmup} must be below --num_rounds='
-        f'{config.num_rounds}; lower it')
+        f'{setting("schedule.warmup", warmup)} must be below '
+        f'{setting("num_rounds", config.num_rounds)}; lower it')
   clock = dict(config.clock.arguments)
   if clock.get('availability_file') and {'availability', 'groups'} & {*clock}:
     raise UserError(
-        f'--clock={config.clock} has a file of the times at which clients are '
-        'available; remove its arguments availability and groups')
+        f'{setting("clock", config.clock)} has a file of the times at which '
+        'clients are available; remove its arguments availability and groups')
 
 
 def _check_arithmetic(config):
@@ -263,14 +271,17 @@ def _check_arithmetic(config):
   precision = given.get('precision', 'highest')
   if precision != 'highest' and given['dtype'] != 'float32':
     raise UserError(
-        f'--model.precision={precision} is for --model.dtype=float32; got '
-        f'--model.dtype={given["dtype"]}. Remove one of them')
+        f'{setting("model.precision", precision)} is for '
+        f'{setting("model.dtype")}=float32; got '
+        f'{setting("model.dtype", given["dtype"])}. Remove one of them')
   if given.get('convolution') == 'native' and precision not in (
       'highest', 'tf32'):
     raise UserError(
-        '--model.convolution=native computes at --model.precision=highest or '
-        f'tf32; got {precision}. Give --model.convolution=im2col, or '
-        '--model.dtype=bfloat16 without --model.precision')
+        f'{setting("model.convolution")}=native computes at '
+        f'{setting("model.precision")}=highest or tf32; got {precision}. Give '
+        f'{setting("model.convolution")}=im2col, or '
+        f'{setting("model.dtype")}=bfloat16 without '
+        f'{setting("model.precision")}')
 
 
 def _check_updates(config):
@@ -289,32 +300,33 @@ def _check_updates(config):
     able = ', '.join(name for name, known in registry.METHODS.items()
                      if known.can_combine)
     raise UserError(
-        f'--aggregation={config.aggregation} is for --algorithm={able}; got '
-        f'{config.algorithm}. Remove it')
+        f'{setting("aggregation", config.aggregation)} is for '
+        f'{setting("algorithm", able)}; got {config.algorithm}. Remove it')
   if readers and not method.sends_only_model and not config.algorithm.is_own:
     private = ', '.join(name for name, known in registry.METHODS.items()
                         if known.sends_only_model)
     raise UserError(
-        f'--{readers[0]}={getattr(config, readers[0])} requires clients that '
-        'send their model and nothing else, not --algorithm='
-        f'{config.algorithm}'
-        + f' --aggregation={config.aggregation}' * combines
-        + f'; use one of {private}, without --aggregation=fednova or scaffold')
+        f'{setting(readers[0], getattr(config, readers[0]))} requires clients '
+        'that send their model and nothing else, not '
+        f'{setting("algorithm", config.algorithm)}'
+        + f' {setting("aggregation", config.aggregation)}' * combines
+        + f'; use one of {private}, without {setting("aggregation")}=fednova '
+          'or scaffold')
   if config.args('compress').get('download'):
     excluded = [name for name in ('participation', 'cohort')
                 if is_changed(config, name)]
     if excluded or config.is_asynchronous():
       name = excluded[0] if excluded else 'rounds'
       raise UserError(
-          f'--{name}={getattr(config, name)} keeps clients away from rounds, '
-          'and with --compress.download each builds the model from the '
-          'messages of all rounds; remove one of them')
+          f'{setting(name, getattr(config, name))} keeps clients away from '
+          f'rounds, and with {setting("compress.download")} each builds the '
+          'model from the messages of all rounds; remove one of them')
     rounds = config.args('rounds')
     if rounds['dropout_rate'] and rounds['dropout_stage'] == 'before_training':
       raise UserError(
-          '--compress.download needs clients that receive each message; with '
-          f'--rounds={config.rounds} give '
-          '--rounds.dropout_stage=after_training')
+          f'{setting("compress.download")} needs clients that receive each '
+          f'message; with {setting("rounds", config.rounds)} give '
+          f'{setting("rounds.dropout_stage")}=after_training')
 
 
 def _check_privacy(config):
@@ -324,42 +336,44 @@ def _check_privacy(config):
   for name in ('clip', 'noise_multiplier'):
     if private[name] and not 1e-6 <= private[name] <= 1e6:
       raise UserError(
-          f'--privacy.{name} must be 0 or between 1e-06 and 1e+06; got '
-          f'{private[name]}. --privacy.{name}=1 is usual')
+          f'{setting(f"privacy.{name}")} must be 0 or between 1e-06 and 1e+06; '
+          f'got {private[name]}. {setting(f"privacy.{name}")}=1 is usual')
   if config.privacy.name == 'example':
     if config.algorithm.name not in _PRIVATE_BY_EXAMPLE:
       raise UserError(
-          f'--privacy={config.privacy} is only for --algorithm='
-          f'{", ".join(_PRIVATE_BY_EXAMPLE)}; got {config.algorithm}. Give one '
-          'of them')
+          f'{setting("privacy", config.privacy)} is only for '
+          f'{setting("algorithm", ", ".join(_PRIVATE_BY_EXAMPLE))}; got '
+          f'{config.algorithm}. Give one of them')
     return
   if private['noise_by'] == 'clients' and private['quantile']:
     raise UserError(
-        f'--privacy.quantile={private["quantile"]} adapts the norm at the '
-        'server; remove it or --privacy.noise_by=clients')
+        f'{setting("privacy.quantile", private["quantile"])} adapts the norm '
+        f'at the server; remove it or {setting("privacy.noise_by")}=clients')
   if config.clips_updates() and config.weighting != 'uniform':
     raise UserError(
-        f'--privacy={config.privacy} requires --weighting=uniform, so that all '
-        'clients have the same weight; got --weighting='
-        f'{config.weighting}')
+        f'{setting("privacy", config.privacy)} requires '
+        f'{setting("weighting")}=uniform, so that all clients have the same '
+        f'weight; got {setting("weighting", config.weighting)}')
 
 
 def _check_evaluation(config):
   for name in ('keep_best', 'early_stopping'):
     if getattr(config, name) and not config.validation_fraction:
       raise UserError(
-          f'--{name} selects by the validation accuracy, never by the test '
-          'accuracy, and needs --validation_fraction, such as 0.1; got '
-          f'--{name}={getattr(config, name)} without it')
+          f'{setting(name)} selects by the validation accuracy, never by the '
+          f'test accuracy, and needs {setting("validation_fraction")}, such as '
+          f'0.1; got {setting(name, getattr(config, name))} without it')
   if config.keep_best and config.algorithm.name == 'solo':
-    raise UserError('--keep_best saves the global model, and --algorithm=solo '
-                    'has none; remove --keep_best')
+    raise UserError(f'{setting("keep_best")} saves the global model, and '
+                    f'{setting("algorithm")}=solo has none; remove '
+                    f'{setting("keep_best")}')
   if config.client_test_fraction and not config.client_eval_every:
     raise UserError(
-        f'--client_test_fraction={config.client_test_fraction} holds out '
-        'examples for --client_eval_every, which is 0; give '
-        f'--client_eval_every={config.num_rounds} to evaluate clients after '
-        'the last round, or fewer rounds to evaluate them more often')
+        f'{setting("client_test_fraction", config.client_test_fraction)} holds '
+        f'out examples for {setting("client_eval_every")}, which is 0; give '
+        f'{setting("client_eval_every", config.num_rounds)} to evaluate '
+        'clients after the last round, or fewer rounds to evaluate them more '
+        'often')
 
 
 def _check_needs(config):
@@ -367,9 +381,9 @@ def _check_needs(config):
   needs = registry.combined(config).needs
   if 'cohorts' in needs and config.misses_clients():
     raise UserError(
-        f'--algorithm={config.algorithm} trains all clients in each round; got '
-        f'--participation={config.participation} --cohort={config.cohort}. '
-        'Remove them')
+        f'{setting("algorithm", config.algorithm)} trains all clients in each '
+        f'round; got {setting("participation", config.participation)} '
+        f'{setting("cohort", config.cohort)}. Remove them')
   optimizer = optimizers.of(config.optimizer)
   settings = {'optimizer': optimizer.name, **optimizer.hparams}
   needed = {name: value for name, value in needs.items()
@@ -378,10 +392,10 @@ def _check_needs(config):
          for name in needed}
   if needed != got:
     show = lambda values: ' '.join(
-        f'--optimizer.{name}={value}' if name in ('momentum', 'weight_decay')
-        else f'--{name}={value}' for name, value in values.items())
-    method = f'--algorithm={config.algorithm}' + (
-        f' --aggregation={config.aggregation}'
+        setting(f'optimizer.{name}' if name in ('momentum', 'weight_decay')
+                else name, value) for name, value in values.items())
+    method = setting('algorithm', config.algorithm) + (
+        f' {setting("aggregation", config.aggregation)}'
         if config.aggregation.name != 'average' else '')
     raise UserError(f'{method} needs {show(needed)}, '
                     f'{registry.method(config).reason}; got {show(got)}')
@@ -391,6 +405,5 @@ def _check_selection(config):
   """Calls a built-in selection; your own is called when data are loaded."""
   if not config.cohort.is_own and (select := registry.selection_of(config)):
     count = config.num_clients
-    with errors.in_command(candidates='cohort.candidates'):
-      selection.choose(select, selection.begin(count), config.cohort_size(),
-                       np.ones(count, int), config.seed)
+    selection.choose(select, selection.begin(count), config.cohort_size(),
+                     np.ones(count, int), config.seed)

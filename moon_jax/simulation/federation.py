@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from moon_jax import errors, learning_rates, optimizers, tasks
+from moon_jax import learning_rates, optimizers, tasks
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, suggest
 from moon_jax.data import clients as clients_lib
@@ -175,12 +175,11 @@ class Federation:
   seed: int = _setting('seed')
 
   def __post_init__(self):
-    with errors.in_python():
-      if self.task is not None and isinstance(self.data, Dataset):
-        object.__setattr__(
-            self, 'data', self.data._replace(task=tasks.get(self.task)))
-      object.__setattr__(self, 'optimizer', optimizers.of(self.optimizer))
-      federation_checks.check(self)
+    if self.task is not None and isinstance(self.data, Dataset):
+      object.__setattr__(
+          self, 'data', self.data._replace(task=tasks.get(self.task)))
+    object.__setattr__(self, 'optimizer', optimizers.of(self.optimizer))
+    federation_checks.check(self)
 
   @property
   def num_clients(self) -> int:

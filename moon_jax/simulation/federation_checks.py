@@ -26,7 +26,7 @@ from moon_jax.data.clock import Clock, Timeline
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.sources import arrays
 from moon_jax.engine import schedule
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.models import user as user_model
 from moon_jax.simulation import metric_functions
 
@@ -122,8 +122,9 @@ def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
   num_test, task = len(data.test_labels), tasks.get(data.task)
   _require(
       eval_examples <= num_test,
-      f'--eval_examples must be at most the {num_test} test examples of {name};'
-      f' got {eval_examples}. --eval_examples=0 uses all of them')
+      f'{setting("eval_examples")} must be at most the {num_test} test '
+      f'examples of {name}; got {eval_examples}. {setting("eval_examples")}=0 '
+      'uses all of them')
   for part in 'train', 'test':
     inputs, labels = (
         getattr(data, f'{part}_{field}') for field in ('inputs', 'labels'))
@@ -264,11 +265,11 @@ def _check_needs(federation):
       continue  # they list all clients
     flag = f'{name}={needed!r}'
     if name == 'cohorts' and errors.names_flags():
-      flag = '--participation=1'
+      flag = setting('participation', 1)
     elif name in optimizer.hparams:
-      flag = f"--optimizer='{optimizer.name}({name}={needed})'"
+      flag = setting('optimizer', f"'{optimizer.name}({name}={needed})'")
     elif name in Config.__dataclass_fields__:
-      flag = f'--{flag}'
+      flag = setting(name, repr(needed))
     remedy = f'Pass {flag}, or choose another algorithm'
     if name == 'num_clients':
       remedy = f'Make the algorithm with num_clients={value}'
@@ -331,8 +332,9 @@ def _check_functions(federation):
             'simulation.metric_functions.f1}', '{} has none')
   for name, metric in federation.metrics.items():
     _require(callable(metric), f'metrics[{name!r}] must be a function of '
-             f'logits and labels; got {metric!r}. moon_jax.simulation.'
-             'metric_functions.BUILT_IN has those of --metrics')
+             f'logits and labels; got {metric!r}. '
+             'moon_jax.simulation.metric_functions.BUILT_IN has those of '
+             f'{setting("metrics")}')
 
 
 def _check_indices(name, indices, data, part='train', clients=()):

@@ -16,7 +16,7 @@ from moon_jax.engine import client_store, disk_store
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.client_store import RunStores
 from moon_jax.engine.state import State
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.models.base import Variables
 from moon_jax.simulation.round_spec import RoundSpec
 
@@ -69,19 +69,20 @@ def _check_algorithm(spec):
   algorithm = spec.federation.algorithm
   if jax.process_count() > 1:
     raise UserError(
-        '--client_state=disk is for a single process, got '
-        f'{jax.process_count()}; give --num_processes=1 or '
-        '--client_state=memory')
+        f'{setting("client_state")}=disk is for a single process, got '
+        f'{jax.process_count()}; give {setting("num_processes")}=1 or '
+        f'{setting("client_state")}=memory')
   if algorithm.draws_client_state:
     raise UserError(
-        '--client_state=disk is for clients that begin with the same state, '
-        'got an algorithm that draws it for each client, as '
-        'moon(first_negative=random) does; give --client_state=memory')
+        f'{setting("client_state")}=disk is for clients that begin with the '
+        'same state, got an algorithm that draws it for each client, as '
+        'moon(first_negative=random) does; give '
+        f'{setting("client_state")}=memory')
   if algorithm.per_client_init or evaluates_clients(spec):
     raise UserError(
-        '--client_state=disk is for algorithms that evaluate the global model, '
-        'got one that evaluates the state of all clients together, as solo '
-        'does; give --client_state=memory')
+        f'{setting("client_state")}=disk is for algorithms that evaluate the '
+        'global model, got one that evaluates the state of all clients '
+        f'together, as solo does; give {setting("client_state")}=memory')
 
 
 def evaluates_clients(spec: RoundSpec) -> bool:
@@ -111,12 +112,13 @@ def _check_space(run, directory):
     remedies = ['free space']
     if copies:
       remedies += [f'lower {errors.setting("checkpoint_keep", copies - 1)}']
-    remedies += ['name a --workdir on a larger disk, or train fewer clients '
-                 'in all (--num_rounds, --participation)']
+    remedies += [f'name a {setting("workdir")} on a larger disk, or train '
+                 f'fewer clients in all ({setting("num_rounds")}, '
+                 f'{setting("participation")})']
     raise UserError(
-        f'--client_state=disk needs {need / 1e9:,.1f} GB in {path} for the '
-        f'state of {run.num_stateful:,} clients ({run.client_bytes:,} bytes '
-        f'each) and {copies} copies of it in checkpoints, but '
+        f'{setting("client_state")}=disk needs {need / 1e9:,.1f} GB in {path} '
+        f'for the state of {run.num_stateful:,} clients ({run.client_bytes:,} '
+        f'bytes each) and {copies} copies of it in checkpoints, but '
         f'{have / 1e9:,.1f} GB are free; {", ".join(remedies)}')
 
 

@@ -12,7 +12,7 @@ import jax
 
 from moon_jax.data.mapped import is_mapped
 from moon_jax.distributed import host, processes
-from moon_jax.errors import OutOfMemory, UserError
+from moon_jax.errors import OutOfMemory, setting, UserError
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import bytes_of, RoundSpec
 
@@ -180,9 +180,9 @@ def check(*runs: RoundSpec) -> None:
                         if part.size > _LEAST_NAMED * need.size)
       raise UserError(
           f'the run needs at least {need.size / 1e9:,.1f} GB of memory, but '
-          f'{need.where} has {need.have / 1e9:,.1f} GB: {named}. '
-          'Give fewer --num_clients, --client_state=disk for the state of '
-          'clients, or --shard_data for training examples')
+          f'{need.where} has {need.have / 1e9:,.1f} GB: {named}. Give fewer '
+          f'{setting("num_clients")}, {setting("client_state")}=disk for the '
+          f'state of clients, or {setting("shard_data")} for training examples')
 
 
 def excess(*runs: RoundSpec) -> int:
@@ -231,13 +231,14 @@ def explain(error: Exception, federation: Federation, num_lanes: int,
   remedies = []
   count = processes.count()
   if num_runs > 1:
-    remedies.append(f'--max_runs={num_runs // 2}')
+    remedies.append(setting('max_runs', num_runs // 2))
   elif fewer := num_lanes // 2 // count * count:
-    remedies.append(f'--lanes={fewer}')
+    remedies.append(setting('lanes', fewer))
   if limit and not federation.shard_data:
-    remedies.append('--shard_data')
-  remedies += [f'a smaller --batch_size={federation.batch_size}',
-               'activations in bfloat16 (--model.dtype=bfloat16)']
+    remedies.append(setting('shard_data'))
+  remedies += [
+      f'a smaller {setting("batch_size", federation.batch_size)}',
+      f'activations in bfloat16 ({setting("model.dtype", "bfloat16")})']
   return OutOfMemory(
       f'out of memory{with_lanes}{where} ({reason}){takes}. Give '
       f'{", or ".join(remedies)}')

@@ -19,7 +19,7 @@ import warnings
 import jax
 import numpy as np
 
-from moon_jax import errors, platforms
+from moon_jax import platforms
 from moon_jax.data import selection
 from moon_jax.distributed import devices, host
 from moon_jax.engine import client_store, schedule
@@ -30,7 +30,7 @@ from moon_jax.engine.local import TrainData
 from moon_jax.engine.round import Round
 from moon_jax.engine.state import State
 from moon_jax.engine.training_set import TrainingSet
-from moon_jax.errors import DivergedError, UserError
+from moon_jax.errors import DivergedError, setting, UserError
 from moon_jax.models.base import Variables
 from moon_jax.simulation import agreement, initial_state, records, round_spec
 from moon_jax.simulation import memory as memory_lib
@@ -262,8 +262,7 @@ class Simulation:
     Raises:
       DivergedError: if the loss is not finite.
     """
-    with self._program._naming():
-      return self._evaluator.test(self._evaluated(), self.rounds_done, wait)
+    return self._evaluator.test(self._evaluated(), self.rounds_done, wait)
 
   def evaluate_clients(self) -> dict[str, Any]:
     """Returns accuracies of the local models of the last round.
@@ -444,18 +443,17 @@ class Simulations:
                       f'{got}; pass [federation, ...]')
     self._federations = list(federations)
     self._num_runs = len(self._federations)
-    with self._naming():
-      platforms.check_settings()
-      host.share_cores()
-      devices.check()
-      platforms.use_compilation_cache()
-      self._specs = list(specs) or list(map(round_spec.alone, federations))
-      _check_together(self._specs)
-      self._spec, places = round_spec.together(self._specs)
-      shape = self._spec.shape
-      self._mesh = devices.mesh(shape.num_lanes, shape.num_devices)
-      self._state = initial_state.make(
-          self._specs, self._mesh, directories or [''] * self._num_runs)
+    platforms.check_settings()
+    host.share_cores()
+    devices.check()
+    platforms.use_compilation_cache()
+    self._specs = list(specs) or list(map(round_spec.alone, federations))
+    _check_together(self._specs)
+    self._spec, places = round_spec.together(self._specs)
+    shape = self._spec.shape
+    self._mesh = devices.mesh(shape.num_lanes, shape.num_devices)
+    self._state = initial_state.make(
+        self._specs, self._mesh, directories or [''] * self._num_runs)
     self._rounds_done = np.zeros(self._num_runs, np.int32)
     self._owners = client_store.Owners(self._state.clients, self._mesh)
     data = self._federations[0].data
@@ -475,10 +473,6 @@ class Simulations:
     self._last: Any = None  # the `LastRound` of all runs
     self._trained: set[int] = set()  # runs whose last round that is, with its
     # models
-
-  def _naming(self):
-    """In this context errors in Python name arguments."""
-    return errors.in_python()
 
   @functools.cached_property
   def runs(self) -> list[Simulation]:
@@ -583,8 +577,7 @@ class Simulations:
                if not isinstance(found[run], DivergedError)]
     # Last: the state changes only with rounds that can be recorded.
     if trained:
-      with self._naming():
-        self._finish(last, trained, runs, shared, clients_J)
+      self._finish(last, trained, runs, shared, clients_J)
       self._last, self._trained = last, set(trained if keeps_models else ())
     seconds = (time.perf_counter() - start) / len(runs)
     return [found[run]._replace(seconds=seconds) if run in trained
@@ -618,8 +611,7 @@ class Simulations:
     federation, index = self._federations[run], int(self._rounds_done[run])
     of_run = federation, index, last.table, last.metrics, run
     try:
-      with self._naming():
-        left_out = records.left_out(*of_run)
+      left_out = records.left_out(*of_run)
     except DivergedError as error:
       return error
     examples_SB = last.table.examples_TLB[schedule.steps_of(last.table, run)]
@@ -651,7 +643,8 @@ def _check_together(specs):
     agreement.check([agreement.of(spec) for spec in specs])
     if jax.process_count() > 1:
       raise UserError('several runs in one program need a single process, got '
-                      f'{jax.process_count()}; give --num_processes=1')
+                      f'{jax.process_count()}; give '
+                      f'{setting("num_processes")}=1')
   memory_lib.check(*specs)
 
 

@@ -50,7 +50,7 @@ def sweep(config: Config, named: frozenset[str]) -> None:
     print(f'{merged} combination(s) of settings equal other runs', flush=True)
   if _DRY_RUN.value:
     return print(plan.dry_run(built.sweep, workdir, _MAX_RUNS.value, part))
-  command.finish(built, run.run_all(
+  command.finish(built, run.run_sweep(
       built.sweep, workdir, _MAX_RUNS.value, part), workdir)
 
 

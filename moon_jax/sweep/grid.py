@@ -6,9 +6,8 @@ import itertools
 import math
 from typing import Any
 
-from moon_jax import errors
 from moon_jax.config import Config
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.rundir import identity
 from moon_jax.simulation import checks
 from moon_jax.sweep import values as values_lib
@@ -55,15 +54,14 @@ class Sweep:
       UserError: if an axis is invalid, or if a combination is not a valid
         configuration.
     """
-    with errors.in_python():
-      if not isinstance(base, Config):
-        raise UserError(
-            'a grid needs a moon_jax.Config and lists of values, such as '
-            "Sweep.grid(moon_jax.Config(dataset='digits'), seed=range(3)); got "
-            f'a {type(base).__name__}')
-      grid, = each(base, [{
-          name: values_lib.axis(name, values, 'Sweep.grid')
-          for name, values in axes.items()}])
+    if not isinstance(base, Config):
+      raise UserError(
+          'a grid needs a moon_jax.Config and lists of values, such as '
+          "Sweep.grid(moon_jax.Config(dataset='digits'), seed=range(3)); got "
+          f'a {type(base).__name__}')
+    grid, = each(base, [{
+        name: values_lib.axis(name, values, 'Sweep.grid')
+        for name, values in axes.items()}])
     return grid
 
   def __or__(self, other: 'Sweep') -> 'Sweep':
@@ -101,8 +99,8 @@ def each(base: Config, blocks: Sequence[Mapping[str, Any]]) -> list[Sweep]:
     UserError: if a run is invalid.
   """
   if base.workdir:
-    raise UserError(f'--workdir={base.workdir} is the directory of one run, '
-                    'and each run of a sweep has its own; remove it')
+    raise UserError(f'{setting("workdir", base.workdir)} is the directory of '
+                    'one run, and each run of a sweep has its own; remove it')
   return [_grid(base, block) for block in blocks]
 
 
@@ -127,4 +125,5 @@ def _configured(base, fixed, varied):
   except UserError as error:
     run = ' '.join(f'{name}={values_lib.show(value)}'
                    for name, value in varied.items())
-    raise UserError(f'--grid {run}: {error}' if run else str(error)) from error
+    place = f'{setting("grid")} {run}: ' if run else ''
+    raise UserError(f'{place}{error}') from error

@@ -21,9 +21,8 @@ import pathlib
 import sys
 from typing import Any
 
-from moon_jax import errors
 from moon_jax.distributed import host
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.rundir.workdir import InUse
 from moon_jax.simulation import agreement, checks, round_spec
 from moon_jax.simulation import memory as memory_lib
@@ -38,7 +37,6 @@ from moon_jax.training.signals import wait
 _POLL_SECONDS = 2.  # between two looks at the runs of other processes
 
 
-@errors.in_python()
 def run_sweep(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
         part: tuple[int, int] = (0, 1), callbacks: Sequence[Callable] = (),
         loggers: Sequence[Callable] = ()) -> list[dict[str, Any] | None]:
@@ -117,9 +115,6 @@ def _check_arguments(workdir, max_runs, part):
                       f'default is {name}={default!r}')
 
 
-run_all = run_sweep.__wrapped__  # for commands: errors name flags
-
-
 class Units:
   """The runs of a sweep, and the programs that train them.
 
@@ -156,7 +151,7 @@ class Units:
             f'{self._name(other.config)} and {self._name(run.config)} must '
             f'have directories of their own, got {run.workdir.path} for both, '
             'since the hashes in their names are equal; train one of them with '
-            'another --workdir')
+            f'another {setting("workdir")}')
 
   def progress(self) -> str:
     """Returns how many runs have ended."""
@@ -266,7 +261,8 @@ class Units:
         if not (workdir.has_locks or self._has_warned):
           self._has_warned = True
           print(f'warning: {self._workdir} has no file locks; start one '
-                'process only, or give each its own --part', file=sys.stderr,
+                'process only, or give each its own '
+                f'{setting("part")}', file=sys.stderr,
                 flush=True)
         if self.result(index):  # it has ended since
           self.ended.add(index)

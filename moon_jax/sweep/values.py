@@ -14,7 +14,7 @@ from absl import flags
 
 from moon_jax import user_code
 from moon_jax.config import Config, flags_with, limits, PARTS, parts, suggest
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 TYPES: dict[str, type] = typing.get_type_hints(Config)  # of settings, by name
 
@@ -76,8 +76,9 @@ def replace(config: Config, settings: Mapping[str, Any]) -> Config:
       kind, _, argument = name.partition('.')
       call = getattr(config, kind)
       if kind in plain and dict(call.arguments).get(argument, value) != value:
-        raise UserError(f'--{kind}={call} and --{name}={show(value)} exclude '
-                        'each other; remove one')
+        raise UserError(f'{setting(kind, call)} and '
+                        f'{setting(name, show(value))} exclude each other; '
+                        'remove one')
       config = dataclasses.replace(config, **{
           kind: call.replace(**{argument: value})})
   return config
@@ -122,9 +123,9 @@ def axis(name: str, values: Any, where: str) -> tuple[Any, ...]:
   """Returns the values of an axis, distinct and of the type of its setting."""
   check_name(name, where)
   if name in _SHARED:
-    raise UserError(f'{where} must name a setting in which runs may differ, got'
-                    f' {name!r}, which all runs of a sweep share; give '
-                    f'--{name}={name.upper()} once')
+    raise UserError(f'{where} must name a setting in which runs may differ, '
+                    f'got {name!r}, which all runs of a sweep share; give '
+                    f'{setting(name, name.upper())} once')
   if isinstance(values, str) or not isinstance(values, Iterable):
     raise UserError(f'{where}: {name} must be a list of values, got '
                     f'{values!r}; write {name}=[...], with a value per run')

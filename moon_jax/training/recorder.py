@@ -18,7 +18,7 @@ import numpy as np
 
 from moon_jax.config import Config
 from moon_jax.distributed import processes
-from moon_jax.errors import DivergedError, UserError
+from moon_jax.errors import DivergedError, setting, UserError
 from moon_jax.rundir import export, identity
 from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.rundir.checkpoint import Checkpoints
@@ -110,8 +110,8 @@ class Recorder:
       self._checkpoints = Checkpoints(workdir.checkpoints, config)
       if self.rounds_saved != processes.run_on_first_process(
           lambda: self.rounds_saved):
-        raise UserError(f'--workdir={workdir.path} is not the same directory '
-                        'for all processes; name one that they share')
+        raise UserError(f'{setting("workdir", workdir.path)} is not the same '
+                        'directory for all processes; name one that they share')
       restored = self._checkpoints.restore(self.simulation.state_on_host())
     state, note = restored or (None, {'metrics': None, 'trained': None})
     if restored:
@@ -150,15 +150,17 @@ class Recorder:
         np.allclose(norms, own['frozen weights'], rtol=1e-4, atol=0))
     for name, reason in {
         'config': 'the run in it has a different configuration',
-        'dataset': f'--dataset={config.dataset} --data_dir={config.data_dir} '
-                   'has changed since the run began',
-        'partition': f'--partition={config.partition}'
-                     ' gives other clients than when the run began',
-        'frozen weights': f'the frozen part of --model={config.model} has '
-                          'changed since the run began'}.items():
+        'dataset': f'{setting("dataset", config.dataset)} '
+                   f'{setting("data_dir", config.data_dir)} has changed since '
+                   'the run began',
+        'partition': f'{setting("partition", config.partition)} gives other '
+                     'clients than when the run began',
+        'frozen weights': 'the frozen part of '
+                          f'{setting("model", config.model)} has changed since '
+                          'the run began'}.items():
       if not is_same[name]:
-        raise UserError(f'--workdir={self.workdir.path}: {reason}; '
-                        'restore it, or name another --workdir')
+        raise UserError(f'{setting("workdir", self.workdir.path)}: {reason}; '
+                        f'restore it, or name another {setting("workdir")}')
 
   def add(self, outcome: RoundRecord | DivergedError) -> None:
     """Takes the outcome of a round."""
@@ -285,7 +287,8 @@ class Recorder:
     after = f' after round {self.simulation.rounds_done}; '
     if not self.config.checkpoint_every:
       self.close()
-      return f'{after}--checkpoint_every=0 saves no checkpoint to resume from'
+      return (f'{after}{setting("checkpoint_every", 0)} saves no checkpoint to '
+              'resume from')
     self._save()
     self.close()
     return f'{after}the same command resumes after round {self.rounds_saved}'
@@ -429,9 +432,9 @@ def metrics_line(config, simulation, record, interrupt, progress):
         f'round {done}: evaluating the local models {on_test}'):
       line |= simulation.evaluate_clients()
   if federation.metrics and (clash := line.keys() & record.metrics.keys()):
-    raise UserError(f'--metrics={config.metrics} and --algorithm='
-                    f'{config.algorithm} both record {sorted(clash)[0]}; rename'
-                    ' one of them')
+    raise UserError(f'{setting("metrics", config.metrics)} and '
+                    f'{setting("algorithm", config.algorithm)} both record '
+                    f'{sorted(clash)[0]}; rename one of them')
   line |= record.metrics
   line['seconds'] = round(record.seconds + time.perf_counter() - start, 4)
   line['examples_per_second'] = round(record.num_examples / record.seconds, 1)

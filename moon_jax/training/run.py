@@ -6,10 +6,9 @@ source > partition > cohort > schedule > engine > aggregate > evaluate > record
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from moon_jax import errors
 from moon_jax.config import Config
 from moon_jax.distributed import host
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.training import prepare
 
 
@@ -44,9 +43,7 @@ def run(config: Config, callbacks: Sequence[Callable] = (),
   host.share_cores()
   from moon_jax.simulation import checks  # imports JAX
 
-  with errors.in_python():
-    valid = checks.validate(config)
-  return run_validated(valid, callbacks, loggers)
+  return run_validated(checks.validate(config), callbacks, loggers)
 
 
 def check_lists(callbacks: Any, loggers: Any) -> None:
@@ -73,7 +70,7 @@ def run_validated(config: Config, callbacks: Sequence[Callable] = (),
 
   prepared = prepare.prepare(config)
   if prepared.summary:
-    print(f'the run in --workdir={prepared.workdir.path} is complete')
+    print(f'the run in {setting("workdir", prepared.workdir.path)} is complete')
     run_loggers.replay([prepared], loggers)
     return prepared.summary
   from moon_jax.training import trainer  # imports JAX

@@ -19,6 +19,7 @@ from moon_jax.config.kinds import ROBUST
 from moon_jax.data import attackers, mapped
 from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import processes
+from moon_jax.errors import setting
 from moon_jax.results import stats
 from moon_jax.simulation import metric_functions
 from moon_jax.simulation.simulation import Simulation, Simulations
@@ -141,14 +142,15 @@ def advice(config: Config) -> str:
   """Returns what may make the loss of a configured run not finite, or ''."""
   found = []
   if config.attack.name != 'none':
-    rule = (f'give --aggregation, such as {ROBUST[0]}'
+    rule = (f'give {setting("aggregation")}, such as {ROBUST[0]}'
             if config.aggregation.name == 'average' else
-            f'choose another --aggregation than {config.aggregation}')
-    found.append(f'Hostile clients (--attack={config.attack}) may be the '
-                 f'reason: {rule} (docs/robust.md)')
+            f'choose another {setting("aggregation")} than '
+            f'{config.aggregation}')
+    found.append(f'Hostile clients ({setting("attack", config.attack)}) may be '
+                 f'the reason: {rule} (docs/robust.md)')
   if multiplier := config.args('privacy').get('noise_multiplier'):
-    found.append('Noise may be the reason: lower --privacy.noise_multiplier='
-                 f'{multiplier}')
+    found.append('Noise may be the reason: lower '
+                 f'{setting("privacy.noise_multiplier", multiplier)}')
   return '. '.join(found)
 
 
@@ -179,7 +181,8 @@ def header(config: Config, simulation: Simulation) -> str:
       f'{len(dataset.test_labels):,} test examples of {shape} {kind}, '
       f'{dataset.num_classes} {_OUTPUTS.get(task.name, "outputs")}' + (
           '; training examples stay in their file and are read for each round '
-          '(--shard_data)' if mapped.is_mapped(dataset.train_inputs) else '')]
+          f'({setting("shard_data")})'
+          if mapped.is_mapped(dataset.train_inputs) else '')]
   for verb, count, part in (
       ('evaluated', config.eval_examples, 'test'),
       ('trained', config.train_examples, 'training')):

@@ -72,7 +72,7 @@ def test_changed_code_is_another_run(module, tmp_path):
   written = json.loads((tmp_path / 'run' / 'config.json').read_text())
   assert set(written['inputs']) == {'algorithm'}
   (tmp_path / f'{module}.py').write_text(MODULE + '\n# changed\n')
-  with pytest.raises(UserError, match='where --algorithm=.* had other content'):
+  with pytest.raises(UserError, match='where algorithm=.* had other content'):
     train(**config)
 
 

@@ -6,6 +6,8 @@ import pytest
 from moon_jax.config import Config, limits
 from moon_jax.errors import UserError
 
+pytestmark = pytest.mark.usefixtures('of_command')
+
 NAN = float('nan')
 
 

@@ -15,6 +15,8 @@ from moon_jax.cli import command_line
 from moon_jax.config import Config, FromRun, KINDS, OrFromRun, Part, parts
 from moon_jax.errors import UserError
 
+pytestmark = pytest.mark.usefixtures('of_command')
+
 _words = st.from_regex(r'[a-z_][a-z0-9_]{0,8}', fullmatch=True)
 _values = st.recursive(
     st.none() | st.booleans() | st.integers() | _words | st.text(max_size=9)

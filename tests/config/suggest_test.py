@@ -20,6 +20,8 @@ from moon_jax.config import (
 )
 from moon_jax.errors import UserError
 
+pytestmark = pytest.mark.usefixtures('of_command')
+
 _FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 _NAMED = [name for name, facts in FACTS.items() if facts['names']]
 
@@ -94,8 +96,8 @@ def test_synonyms_name_flags_and_are_none():
   assert not {*suggest.FLAGS} & {*_FIELDS, *suggest.ADVICE}
   assert not {*suggest.ADVICE} & {*_FIELDS}
   assert all(re.fullmatch('[a-z0-9_]+', name) for name in suggest.FLAGS)
-  for text in suggest.ADVICE.values():
-    assert {*re.findall(r'--(\w+)', text)} <= {*_FIELDS}
+  for advice in suggest.ADVICE.values():
+    assert {*re.findall(r'--(\w+)', advice())} <= {*_FIELDS}
 
 
 @pytest.mark.parametrize('logger', LOGGERS)
@@ -107,7 +109,8 @@ def test_synonyms_of_values_are_valid_values():
   for name, values in spelling.VALUES.items():
     for word, meant in values.items():
       assert re.fullmatch('[a-z0-9]+', word)
-      words = shlex.split(meant if '--' in meant else f'--{name}={meant}')
+      words = [f'--{word}' for word in shlex.split(meant)] if (
+          '=' in meant) else [f'--{name}={meant}']
       config = command_line.config_of(words)
       for kind in PARTS:
         parts.function_of(kind, getattr(config, kind))

@@ -102,9 +102,9 @@ def test_the_seed_is_that_of_the_partition():
 @pytest.mark.parametrize('changes, sizes, words', [
     (dict(partition='natural'), [1, 1], 'already|has them'),
     (dict(client_test_fraction=.01), None,
-     'of any client; the largest client has 20 .* --client_test_fraction=0.025'
+     'of any client; the largest client has 20 .* client_test_fraction=0.025'
      ' or more'),
-    (dict(num_clients=40), None, 'largest client has 1 .*: lower --num_clients')
+    (dict(num_clients=40), None, 'largest client has 1 .*: lower num_clients')
 ])
 def test_impossible_splits_are_refused(changes, sizes, words):
   data = data_of([0, 1] * 20, sizes)

@@ -12,6 +12,8 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.training import run
 
+pytestmark = pytest.mark.usefixtures('of_command')
+
 N = 400
 CONFIG = Config(num_clients=5, validation_fraction=.1, seed=3)
 DATA = Dataset(

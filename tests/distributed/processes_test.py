@@ -25,6 +25,8 @@ from moon_jax.errors import UserError
 from moon_jax.training import run as run_lib
 from small_runs import assert_same
 
+pytestmark = pytest.mark.usefixtures('of_command')
+
 _FLAGS = ('--dataset=breast_cancer --model=mlp --model.projection_dim=8 '
           '--num_clients=9 --participation=.5 --local_epochs=2 --batch_size=8 '
           '--num_rounds=4 --checkpoint_every=1 --partition.beta=5 --lanes=4')

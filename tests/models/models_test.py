@@ -75,7 +75,7 @@ def test_bfloat16_is_near_float32_and_returns_float32(
     ('resnet18', jnp.zeros((2, 5), jnp.int32), 'takes .*int32.*char_lstm')])
 def test_other_inputs_raise(name, inputs, words):
   model = models.make(name, 7, 16, num_tokens=30)
-  with pytest.raises(UserError, match=f'--model={name} .*{words}'):
+  with pytest.raises(UserError, match=f'model={name} .*{words}'):
     model.init(jax.random.key(0), inputs)
 
 

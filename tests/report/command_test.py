@@ -57,14 +57,14 @@ def test_missing_runs_are_trained_once(here, capsys, monkeypatch):
   assert '| FedAvg |' in text and 'python -m moon_jax.report tables/a' in text
   assert page.read_text().startswith('<!DOCTYPE html>')
   assert (here / 'runs/reports/a-full/test-accuracy.svg').exists()
-  monkeypatch.setattr(run_lib, 'run_all', None)  # nothing is trained again
+  monkeypatch.setattr(run_lib, 'run_sweep', None)  # nothing is trained again
   report('tables/a.toml')
   report('runs')  # and the directory of the runs gives a page, too
   assert '| FedAvg |' in (here / 'runs/reports/runs.md').read_text()
 
 
 def test_runs_of_other_tables_are_reused(here, monkeypatch):
-  monkeypatch.setattr(run_lib, 'run_all', None)
+  monkeypatch.setattr(run_lib, 'run_sweep', None)
   for algorithm in 'fedavg', 'moon(mu=1)':
     made_runs.write(here / 'kept' / algorithm, [.1, .5], **BASE | {
         'algorithm': algorithm})
@@ -94,7 +94,7 @@ def test_runs_are_reused_if_their_data_are_the_same(here, monkeypatch):
 
 def test_pages_can_be_made_without_training(here, monkeypatch):
   """A directory of tables has an index."""
-  monkeypatch.setattr(run_lib, 'run_all', None)
+  monkeypatch.setattr(run_lib, 'run_sweep', None)
   pathlib.Path('tables/b.toml').write_text(
       'budgets = "x.toml"' + TEXT.replace('Methods', 'Others'))
   pathlib.Path('tables/x.toml').write_text('[smoke]\nseed = 1\n')
@@ -149,7 +149,7 @@ def test_tables_of_times_have_runs_that_trained_alone(here, monkeypatch):
     made_runs.write_all(pathlib.Path(workdir), sweep.configs,
                         lambda config: [.1, .2])
 
-  monkeypatch.setattr(run_lib, 'run_all', train)
+  monkeypatch.setattr(run_lib, 'run_sweep', train)
   pathlib.Path('runs').mkdir()
   made_runs.write(here / 'runs' / 'moon', [.1, .2], **BASE | {
       'algorithm': 'moon(mu=1)'})
@@ -176,7 +176,7 @@ def test_pages_of_runs_are_beside_them(here, capsys):
 
 @pytest.mark.parametrize('out', ['x.pdf', 'x.HTML', 'pages/x.md'])
 def test_a_page_cannot_be_the_directory_of_pages(here, out, monkeypatch):
-  monkeypatch.setattr(run_lib, 'run_all', None)  # before anything is trained
+  monkeypatch.setattr(run_lib, 'run_sweep', None)  # before anything is trained
   name = out.rpartition('.')[0]
   with pytest.raises(UserError, match=(
       f'--out={out} must be a directory.*write --out={name}$')):

@@ -19,6 +19,8 @@ from moon_jax.errors import UserError
 from moon_jax.rundir import checkpoint
 from moon_jax.rundir.checkpoint import Checkpoints, digest
 
+pytestmark = pytest.mark.usefixtures('of_command')
+
 NOTE = {'fingerprints': {'dataset': 'ab'}, 'metrics': {'bytes': 3}}
 
 

@@ -24,6 +24,8 @@ from moon_jax.simulation import build, initial_state
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
 
+pytestmark = pytest.mark.usefixtures('of_command')
+
 CONFIG = Config(
     dataset='digits', model='mlp(projection_dim=8)', num_clients=4,
     num_rounds=2, algorithm='moon', local_epochs=1,

@@ -13,6 +13,8 @@ from moon_jax.rundir.identity import check_same_run, fingerprint
 from moon_jax.simulation import checks
 from moon_jax.training import prepare
 
+pytestmark = pytest.mark.usefixtures('of_command')
+
 
 def test_fingerprint_follows_what_changes_results():
   """Only the fields that set places, speed and storage are left out."""

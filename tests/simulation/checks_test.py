@@ -14,6 +14,8 @@ from moon_jax.data.sources import SOURCES
 from moon_jax.errors import UserError
 from moon_jax.simulation import checks
 
+pytestmark = pytest.mark.usefixtures('of_command')
+
 
 @pytest.mark.parametrize('field, value', [
     *((name, 0) for name in (

@@ -209,7 +209,7 @@ def test_given_clients_are_not_split_again(changes, digits):
   config = Config(dataset='digits', model='mlp', algorithm='fedavg',
                   num_clients=5, **changes)
   name = next(iter(changes))
-  with pytest.raises(UserError, match=f'--{name}=.* changes a split'):
+  with pytest.raises(UserError, match=f'{name}=.* changes a split'):
     build.federation(config, digits, clients=mj.partition.iid(100, 5, 0))
 
 

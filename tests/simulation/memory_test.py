@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_refused_with_its_parts(
       host, 'machine_bytes', lambda: need.size - .45 * largest.size)
   with pytest.raises(UserError, match=(
       rf'GB of memory, but the machine has .* GB: {part} [\d.]+.*'
-      'fewer --num_clients, --client_state=disk ')):
+      'fewer num_clients, client_state=disk ')):
     memory_lib.check(run)
   monkeypatch.setattr(host, 'machine_bytes', lambda: need.size)
   memory_lib.check(run)
@@ -177,7 +177,7 @@ def test_devices_with_memory_of_their_own(made, monkeypatch):
   memory_lib.check(run)
   monkeypatch.setattr(memory_lib, '_device', lambda: .7 * need)
   with pytest.raises(UserError, match=(
-      'each device has .*: training examples .* or --shard_data for training')):
+      'each device has .*: training examples .* or shard_data for training')):
     memory_lib.check(run)
   monkeypatch.setattr(memory_lib, '_device', lambda: need)
   monkeypatch.setattr(host, 'machine_bytes', lambda: need / 10)

@@ -12,6 +12,8 @@ from moon_jax.errors import DivergedError, UserError
 from moon_jax.sweep import command
 from moon_jax.sweep.grid import Sweep
 
+pytestmark = pytest.mark.usefixtures('of_command')
+
 FLAGFILE = f'--flagfile={ROOT / "experiments" / "quickstart.flags"}'
 SUMMARY = {'rounds': 2, 'test_accuracy': .5, 'best_test_accuracy': .6}
 
@@ -30,7 +32,7 @@ def run(sweep, workdir, max_runs, part):
   return summaries
 
 fake = types.ModuleType('moon_jax.sweep.run')
-fake.run_all = run
+fake.run_sweep = run
 sys.modules['moon_jax.sweep.run'] = moon_jax.sweep.run = fake
 plan = types.ModuleType('moon_jax.sweep.plan')
 plan.dry_run = lambda sweep, workdir, max_runs, part: (

@@ -150,7 +150,7 @@ def test_invalid_grids_are_errors(axes, message):
     Sweep.grid(BASE, **axes)
 
 
-def test_a_block_replaces_the_part_or_an_argument_of_the_base():
+def test_a_block_replaces_the_part_or_an_argument_of_the_base(of_command):
   base = dataclasses.replace(BASE, algorithm='moon(mu=2, temperature=0.1)')
   blocks = grid_lib.each(base, [
       {'algorithm.mu': 1.}, {'algorithm': 'fedprox'}, {'algorithm': 'moon'},
@@ -195,7 +195,7 @@ def test_arguments_are_parsed(text, expected):
     ('augment=2', "--augment must be a bool; got '2'"),
     ('moo=1', "--grid moo=1 must name a setting of a run, got 'moo'"),
 ])
-def test_invalid_arguments_are_errors(text, message):
+def test_invalid_arguments_are_errors(text, message, of_command):
   with pytest.raises(mj.UserError) as error:
     values.parse_axis(text)
   assert message in str(error.value)

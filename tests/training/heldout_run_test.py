@@ -51,7 +51,7 @@ def test_a_resumed_run_has_the_same_lines(whole, tmp_path, capsys, monkeypatch):
   other = made._replace(client_tests=tests._replace(
       indices=[tests.indices[0][1:], *tests.indices[1:]]))
   with monkeypatch.context() as changed, pytest.raises(
-      UserError, match=r'--partition=dirichlet\(beta=5\) gives other cl'):
+      UserError, match=r'partition=dirichlet\(beta=5\) gives other cl'):
     changed.setattr(split, 'make', lambda *args: other)
     run.run(config)
   run.run(config)

@@ -166,10 +166,10 @@ def test_memory_that_runs_out_in_a_round_loses_nothing(
     return start(self, state, *rest)
 
   why = (r'out of memory with {} lane\(s\).* \(RESOURCE_EX.*\. Give {}a '
-         'smaller --batch_size=16').format
+         'smaller batch_size=16').format
   with monkeypatch.context() as changed:
     changed.setattr(simulation_lib.Round, 'start', fail)
-    with pytest.raises(OutOfMemory, match=why(2, '--lanes=1, or ')):
+    with pytest.raises(OutOfMemory, match=why(2, 'lanes=1, or ')):
       run.run(at(tmp_path / 'chosen'))
     with pytest.raises(OutOfMemory, match=why(1, '')):
       run.run(at(tmp_path / 'asked', lanes=1))
@@ -321,7 +321,7 @@ def test_a_run_that_began_meanwhile_is_seen(tmp_path, monkeypatch):
     lock(*args)
 
   monkeypatch.setattr(fcntl, 'flock', begin_another_before)
-  with pytest.raises(UserError, match='another configuration: --learning_rate'):
+  with pytest.raises(UserError, match='another configuration: learning_rate'):
     Workdir(checks.validate(at(tmp_path))).lock()
 
 
@@ -350,7 +350,7 @@ def test_a_work_directory_that_vanishes_is_reported(tmp_path, monkeypatch):
     append(self, line)
 
   monkeypatch.setattr(Workdir, 'append_metrics', vanish)
-  with pytest.raises(UserError, match=f'--workdir={path} must be writable'):
+  with pytest.raises(UserError, match=f'workdir={path} must be writable'):
     run.run(at(path, checkpoint_every=1))
 
 
@@ -362,16 +362,16 @@ def test_changed_data_are_reported(tmp_path, monkeypatch):
     changed.setattr(split, 'make', lambda *args: split.Split(
         make(*args).clients[::-1]))
     with pytest.raises(
-        UserError, match=r'--partition=dirichlet\(beta=5\) gives other cl'):
+        UserError, match=r'partition=dirichlet\(beta=5\) gives other cl'):
       run.run(at(tmp_path))
   with monkeypatch.context() as changed:
     changed.setattr('moon_jax.data.dataset.Dataset.fingerprint', lambda _: 'x')
-    with pytest.raises(UserError, match='--dataset=breast_.*has changed since'):
+    with pytest.raises(UserError, match='dataset=breast_.*has changed since'):
       run.run(at(tmp_path))
   with monkeypatch.context() as changed:
     changed.setattr('moon_jax.simulation.simulation.Simulation.frozen_weights',
                     [jnp.ones(2)])
-    with pytest.raises(UserError, match='--model=.* has changed since the run'):
+    with pytest.raises(UserError, match='model=.* has changed since the run'):
       run.run(at(tmp_path))
   assert (tmp_path / 'config.json').read_bytes() == before
   assert run.run(at(tmp_path))['rounds'] == 3

@@ -194,7 +194,7 @@ def test_a_changed_metric_is_another_run(tmp_path, monkeypatch):
   labels = sources.load('breast_cancer', '').test_labels
   assert summary['num_first'] == (labels == 0).sum()
   module.write_text(code + '# changed\n')
-  with pytest.raises(moon_jax.UserError, match='--metrics=.* had other'):
+  with pytest.raises(moon_jax.UserError, match='metrics=.* had other'):
     run.run(dataclasses.replace(config, num_rounds=2))
 
 

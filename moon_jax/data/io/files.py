@@ -9,7 +9,7 @@ import os
 import pathlib
 from typing import Any
 
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 # Hexadecimal digits of hashes that name runs and contents of files: 64 bits, so
 # that two of 10,000 are equal with a probability of 3e-12.
@@ -25,7 +25,7 @@ def user_path(path: str | os.PathLike, flag: str = '') -> pathlib.Path:
   try:
     return pathlib.Path(path).expanduser()
   except RuntimeError as error:
-    given = f'--{flag}={path}' if flag else path
+    given = setting(flag, path) if flag else path
     raise UserError(f'{given}: there is no such home directory; write the full '
                     'path') from error
 
@@ -43,8 +43,8 @@ def read_text(path: str, content: str) -> str:
   try:
     return read_regular(file).decode('utf-8-sig')
   except (OSError, ValueError) as error:
-    raise UserError(f'path={path} cannot be read ({error}); name a text file '
-                    f'with {content} on each line') from error
+    raise UserError(f'{setting("path", path)} cannot be read ({error}); name a '
+                    f'text file with {content} on each line') from error
 
 
 def read_json_object(path: pathlib.Path) -> dict[str, Any] | None:
@@ -68,18 +68,19 @@ def existing_directory(name: str, title: str, data_dir: str, content: str,
   """
   if not data_dir:
     raise UserError(
-        f'--data_dir must name a directory for --dataset={name}; got none. '
-        f'Give one that holds {content}' + (
+        f'{setting("data_dir")} must name a directory for '
+        f'{setting("dataset", name)}; got none. Give one that holds '
+        f'{content}' + (
             ', or an empty one to download into' if is_downloadable else ''))
   root = user_path(data_dir, 'data_dir')
   if root.exists() and not root.is_dir():
-    raise UserError(f'--data_dir={data_dir} is a file; name the directory that '
-                    'holds it')
+    raise UserError(f'{setting("data_dir", data_dir)} is a file; name the '
+                    'directory that holds it')
   if not root.is_dir():
     create = (f'create it (mkdir -p {data_dir}) to download {title} into it, '
               'or ' if is_downloadable else '')
-    raise UserError(f'--data_dir={data_dir} is not a directory; {create}name '
-                    f'the directory that contains {title}')
+    raise UserError(f'{setting("data_dir", data_dir)} is not a directory; '
+                    f'{create}name the directory that contains {title}')
   return root
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import functools
 from typing import Any
 
-from moon_jax import errors
 from moon_jax.config import HUGGINGFACE, suggest
 from moon_jax.data import mapped
 from moon_jax.data.dataset import Dataset
@@ -21,7 +20,7 @@ from moon_jax.data.sources import (
   tiny_imagenet,
 )
 from moon_jax.data.sources.images import PUBLISHED
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 # name -> loader(data_dir). The names are the choices of Config.dataset.
 SOURCES: dict[str, Callable[..., Dataset]] = {
@@ -52,15 +51,14 @@ def varies(name: str) -> bool:
   return name in _VARYING or name not in SOURCES
 
 
-@errors.in_python(dataset='name')
-def load_dataset(name: str, data_dir: str = '') -> Dataset:
+def load_dataset(dataset: str, data_dir: str = '') -> Dataset:
   """Loads a data set by name.
 
   `train_inputs` and `train_labels` are read-only and aligned to 64 bytes, so
   that CPU devices read them in place. Memory-mapped inputs stay in their file.
 
   Args:
-    name: a built-in data set (a key of `SOURCES`), or MODULE:LOADER for a
+    dataset: a built-in data set (a key of `SOURCES`), or MODULE:LOADER for a
       custom one: `LOADER(data_dir)` of the importable module MODULE must
       return a dict of arrays, see `moon_jax.data.sources.arrays`. hf:NAME is a
       data set of Hugging Face, see `moon_jax.data.sources.huggingface`.
@@ -80,11 +78,11 @@ def load_dataset(name: str, data_dir: str = '') -> Dataset:
     >>> dataset.train_inputs.shape
     (1438, 32, 32, 1)
   """
-  return load(name, data_dir)
+  return load(dataset, data_dir)
 
 
 def load(name: str, data_dir: str = '') -> Dataset:
-  """Returns `load_dataset(name, data_dir)`; its errors name flags."""
+  """Returns `load_dataset(name, data_dir)`."""
   suggest.check_names('dataset', name)
   source = SOURCES.get(name) or functools.partial(
       huggingface.load if name.startswith(HUGGINGFACE) else arrays.load_custom,
@@ -93,8 +91,9 @@ def load(name: str, data_dir: str = '') -> Dataset:
     dataset: Any = source(data_dir)
   except OSError as error:  # for example, a directory without search permission
     raise UserError(
-        f'--data_dir={data_dir} cannot be read ({error.strerror or error}); '
-        'fix its permissions, or name another directory') from error
+        f'{setting("data_dir", data_dir)} cannot be read '
+        f'({error.strerror or error}); fix its permissions, or name another '
+        'directory') from error
   # One field at a time, so that each original array is freed.
   for field in 'train_inputs', 'train_labels':
     if not mapped.is_mapped(getattr(dataset, field)):

@@ -43,7 +43,7 @@ from moon_jax import user_code
 from moon_jax.data import mapped
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 REQUIRED = ('x_train', 'y_train', 'x_test', 'y_test')
 OPTIONAL = ('client_train', 'client_test', 'mean', 'std', 'class_names',
@@ -64,10 +64,10 @@ def load_npz(data_dir: str) -> Dataset:
   path = files.user_path(data_dir, 'data_dir')
   if not path.is_file():
     raise UserError(
-        f'--data_dir must name a file for --dataset=npz; got {data_dir!r}. '
-        'numpy.savez(FILE, x_train=..., y_train=..., x_test=..., y_test=...) '
-        'writes one')
-  source = f'--data_dir={data_dir}'
+        f'{setting("data_dir")} must name a file for {setting("dataset")}=npz; '
+        f'got {data_dir!r}. numpy.savez(FILE, x_train=..., y_train=..., '
+        'x_test=..., y_test=...) writes one')
+  source = setting('data_dir', data_dir)
   try:
     if not zipfile.is_zipfile(path):
       raise ValueError(f'its {path.stat().st_size:,} bytes are not a complete '
@@ -88,7 +88,7 @@ def load_npy(data_dir: str) -> Dataset:
       'npy', 'the arrays', data_dir, 'x_train.npy, y_train.npy, x_test.npy and '
       'y_test.npy', False)
   loaded = {path.stem: _read_npy(path) for path in sorted(root.glob('*.npy'))}
-  return to_dataset(root.resolve().name, f'--data_dir={data_dir}', loaded)
+  return to_dataset(root.resolve().name, setting('data_dir', data_dir), loaded)
 
 
 def _read_npy(path):
@@ -98,8 +98,8 @@ def _read_npy(path):
   except (OSError, ValueError) as error:
     reason = str(error).partition('\n')[0]
     raise UserError(
-        f'--data_dir: {path} cannot be read as a plain npy file ({reason}); '
-        'write it again with numpy.save') from error
+        f'{setting("data_dir")}: {path} cannot be read as a plain npy file '
+        f'({reason}); write it again with numpy.save') from error
   return array if path.stem == 'x_train' else np.array(array)
 
 
@@ -109,10 +109,10 @@ def load_custom(name: str, data_dir: str) -> Dataset:
   place = str(files.user_path(data_dir, 'data_dir')) if data_dir else ''
   loaded = user_code.call('dataset', name, loader, place)
   if not isinstance(loaded, Mapping):
-    raise UserError(f'--dataset={name} must return a dict of arrays, '
+    raise UserError(f'{setting("dataset", name)} must return a dict of arrays, '
                     f'{", ".join(REQUIRED)}; got a {type(loaded).__name__}')
   loaded = user_code.call('dataset', name, dict, loaded)
-  return to_dataset(name, f'--dataset={name}', loaded)
+  return to_dataset(name, setting('dataset', name), loaded)
 
 
 def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:

@@ -17,7 +17,7 @@ from moon_jax.config import HUGGINGFACE
 from moon_jax.data.dataset import Dataset, subset
 from moon_jax.data.io import files
 from moon_jax.data.sources import arrays
-from moon_jax.errors import first_line, UserError
+from moon_jax.errors import first_line, setting, UserError
 
 # Options of `from_huggingface`, with their types.
 _OPTIONS = dict.fromkeys(('input', 'label', 'client', 'train', 'test'), str) | {
@@ -37,7 +37,7 @@ _CLIENTS = ('client_id', 'client', 'writer_id', 'user_id', 'character_id')
 
 def load(name: str, data_dir: str) -> Dataset:
   """Loads hf:NAME_OR_PATH and options; '' is the default cache."""
-  source, types = f'--dataset={name}', _OPTIONS | _HUB
+  source, types = setting('dataset', name), _OPTIONS | _HUB
   place, _, text = name.removeprefix(HUGGINGFACE).partition(',')
   options = user_code.parse_args('dataset', text)
   if unknown := options.keys() - types:
@@ -98,8 +98,8 @@ def _read(source, place, data_dir, config, revision):
           f'{source} could not be loaded: {why}; {remedy}') from error
     remedy = ('name a directory of save_to_disk, of images or of data files'
               if is_path else 'check the name, or load it where there is a '
-              'network, write it with .save_to_disk(DIR) and give --dataset='
-              f'hf:{os.sep}path{os.sep}to{os.sep}DIR')
+              'network, write it with .save_to_disk(DIR) and give '
+              f'{setting("dataset")}=hf:{os.sep}path{os.sep}to{os.sep}DIR')
     raise UserError(f'{source} could not be loaded: {first_line(error)}; '
                     f'{remedy}') from error
 

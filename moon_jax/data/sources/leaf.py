@@ -28,7 +28,7 @@ import numpy as np
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files
 from moon_jax.data.sources import arrays
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 CLASSES = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _SIZE = 28
@@ -54,8 +54,9 @@ def load_femnist(data_dir: str) -> Dataset:
   """
   loaded: dict[str, Any] = _load(
       data_dir, 'femnist', 'run preprocess.sh of LEAF in data/femnist, or give '
-      '--dataset=hf:flwrlabs/femnist,test_fraction=0.1', _convert_images)
-  return arrays.to_dataset('femnist', f'--data_dir={data_dir}', loaded | {
+      f'{setting("dataset")}=hf:flwrlabs/femnist,test_fraction=0.1',
+      _convert_images)
+  return arrays.to_dataset('femnist', setting('data_dir', data_dir), loaded | {
       'mean': 0., 'std': 1., 'class_names': list(CLASSES)})
 
 
@@ -67,7 +68,8 @@ def load_shakespeare(data_dir: str) -> Dataset:
   # Held-out data of the roles would change the hash of earlier runs.
   loaded.pop('client_test', None)
   loaded['class_names'] = [_NAMES.get(c, c) for c in LETTERS]
-  dataset = arrays.to_dataset('shakespeare', f'--data_dir={data_dir}', loaded)
+  dataset = arrays.to_dataset(
+      'shakespeare', setting('data_dir', data_dir), loaded)
   return dataset._replace(num_tokens=len(LETTERS))
 
 
@@ -140,8 +142,9 @@ def _load(data_dir: str, dataset: str, remedy: str, convert: Callable
            for part in ('train', 'test')}
   if not all(found.values()):
     raise UserError(
-        f'--data_dir={data_dir} must hold train/*.json and test/*.json in the '
-        f'format of LEAF for --dataset={dataset}; {remedy}')
+        f'{setting("data_dir", data_dir)} must hold train/*.json and '
+        f'test/*.json in the format of LEAF for {setting("dataset", dataset)}; '
+        f'{remedy}')
   loaded = {}
   for part, paths in found.items():
     inputs, labels, users = zip(
@@ -149,7 +152,7 @@ def _load(data_dir: str, dataset: str, remedy: str, convert: Callable
     for path, x in zip(paths, inputs):
       if x.shape[1:] != inputs[0].shape[1:]:
         raise UserError(
-            '--data_dir: inputs must have equal lengths, got '
+            f'{setting("data_dir")}: inputs must have equal lengths, got '
             f'{inputs[0].shape[-1]} in {paths[0]} and {x.shape[-1]} in {path}; '
             'write all files again')
     loaded[f'x_{part}'] = np.concatenate(inputs)
@@ -181,7 +184,7 @@ def _converted(path, convert):
           RecursionError) as error:
     reason = f'{type(error).__name__} ' * (not isinstance(error, _Invalid))
     raise UserError(
-        f'--data_dir: {path} is not in the format of LEAF: {reason}{error}. '
-        'Write it again') from error
+        f'{setting("data_dir")}: {path} is not in the format of LEAF: '
+        f'{reason}{error}. Write it again') from error
   return inputs, labels, np.repeat(
       np.array(list(users)), [len(d['y']) for d in users.values()])

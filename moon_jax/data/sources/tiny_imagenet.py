@@ -35,7 +35,7 @@ import numpy as np
 
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files, published
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 
 DOWNLOAD = published.Download(
     'http://cs231n.stanford.edu/tiny-imagenet-200.zip',
@@ -72,7 +72,8 @@ class _Tree(NamedTuple):
       return ''
 
   def error(self, message: str) -> UserError:
-    return UserError(f'--data_dir: {self.path}: {message}. {_REMEDY}')
+    return UserError(f'{setting("data_dir")}: {self.path}: {message}. '
+                     f'{_REMEDY}')
 
 
 def load(data_dir: str, may_download: bool = True) -> Dataset:
@@ -128,8 +129,8 @@ def _tree(path: pathlib.Path) -> _Tree:
     archive = zipfile.ZipFile(path)
   except (OSError, zipfile.BadZipFile) as error:
     raise UserError(
-        f'--data_dir: the archive {path} is damaged or not readable ({error}). '
-        f'{_REMEDY}') from error
+        f'{setting("data_dir")}: the archive {path} is damaged or not readable '
+        f'({error}). {_REMEDY}') from error
   infos = {info.filename.removeprefix(f'{FOLDER}/'): info
            for info in archive.infolist()}
   return _Tree(

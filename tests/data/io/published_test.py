@@ -87,7 +87,7 @@ def test_a_bad_file_is_an_error_despite_a_good_copy(
     path.write_bytes(change(path.read_bytes()))
   else:
     path.unlink()
-  with pytest.raises(UserError, match=f'^--data_dir: {path} is .*{words}'):
+  with pytest.raises(UserError, match=f'^data_dir: {path} is .*{words}'):
     published.load(TOY, str(tmp_path))
 
 
@@ -113,7 +113,7 @@ def test_directories_of_another_data_set_are_left_out(tmp_path):
   with pytest.raises(UserError) as error:
     published.load(TOY, str(tmp_path))
   assert str(error.value) == (
-      f'--data_dir={tmp_path} must hold Toy as train, test (each also as .gz, '
+      f'data_dir={tmp_path} must hold Toy as train, test (each also as .gz, '
       'and not those of other), directly or in toy/; got none of them. '
       f'Download it: moon-jax data get toy --data_dir={tmp_path}')
   write(tmp_path / 'toy')
@@ -215,7 +215,7 @@ def test_failed_downloads_leave_no_file(server, tmp_path):
   with socket.socket() as unused:
     unused.bind(('127.0.0.1', 0))
     port = unused.getsockname()[1]
-  with pytest.raises(UserError, match=f'--data_dir={tmp_path}.*copy it into'):
+  with pytest.raises(UserError, match=f'data_dir={tmp_path}.*copy it into'):
     published.fetch(f'http://127.0.0.1:{port}/f', MD5, tmp_path)
   assert not list(tmp_path.iterdir())
 

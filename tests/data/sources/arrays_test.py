@@ -189,6 +189,6 @@ def short(data_dir):
   for name, words in [
       ('loaders:lode', 'class lode; it has load, short'),
       ('bad_package.mine:load', 'importing the package.*ZeroDivisionError'),
-      ('loaders:short', r'--dataset=loaders:short: y_test must be 10')]:
+      ('loaders:short', r'dataset=loaders:short: y_test must be 10')]:
     with pytest.raises(UserError, match=words):
       sources.load(name, '')

@@ -53,7 +53,7 @@ def test_images_classes_and_clients_are_found(saved, capsys):
   assert data.train_clients.tolist() == [1] * 4 + [0] * 4 + [2] * 3 + [0]
   assert data.test_clients.tolist() == [1] * 4 + [0] * 2
   assert capsys.readouterr().out.splitlines()[-1] == (
-      f'--dataset=hf:{saved}: images from image, 3 classes from label, clients '
+      f'dataset=hf:{saved}: images from image, 3 classes from label, clients '
       'from writer_id')
   assert load(saved, 'client=none').train_clients is None
 

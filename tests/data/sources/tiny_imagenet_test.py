@@ -293,7 +293,7 @@ def test_damaged_files_raise(name, blob, words, tmp_path):
   if blob is None:
     del changed[name]
   path = write(tmp_path, changed)
-  with pytest.raises(UserError, match=f'^--data_dir: {path}: .*{words}'):
+  with pytest.raises(UserError, match=f'^data_dir: {path}: .*{words}'):
     load(tmp_path)
   assert not cached_files(tmp_path)
 
@@ -302,6 +302,6 @@ def test_a_damaged_archive_raises(tmp_path):
   path = tmp_path / f'{FOLDER}.zip'
   path.write_bytes(b'PK' + bytes(99))
   with pytest.raises(UserError, match=(
-      f'^--data_dir: the archive {path} is damaged .*File is not a zip file.*'
+      f'^data_dir: the archive {path} is damaged .*File is not a zip file.*'
       f'Remove it, and copy {FOLDER}.zip')):
     load(tmp_path)
