@@ -6,7 +6,7 @@ similarities s_ij of its representation to those of the other examples:
 
     F_i = CE + mean over levels of (l_scl + beta l_div)
     l_scl = log(1 + sum_{k in N_i} e^{(s_ik - s_ip) / tau})
-    l_div = log(1 + e^{(s_iq - 1) / tau}), where s_iq > lambda
+    l_div = log(1 + e^{(s_iq - 1) / tau}), where s_iq >= lambda
 
     p, the least similar example of i's class, i itself included
     q, the same without i;  N_i, the most similar examples of other classes
