@@ -48,7 +48,12 @@ def cosine(learning_rate: FromRun[float], num_rounds: FromRun[int]
 
 def step(learning_rate: FromRun[float], every: Annotated[int, Ge(1)],
          decay: Annotated[float, Gt(0)] = 0.1) -> LearningRate:
-  """Returns a rate that is multiplied by `decay` after each `every` rounds."""
+  """Returns a rate that is multiplied by `decay` after each `every` rounds.
+
+  Args:
+    every: number of rounds.
+    decay: factor.
+  """
   return optax.exponential_decay(learning_rate, every, decay, staircase=True)
 
 

@@ -62,9 +62,17 @@ def client(clip: Annotated[float, Gt(0)],
            delta: Annotated[float, Gt(0), Lt(1)] = 1e-5,
            noise_by: Literal['server', 'clients'] = 'server',
            quantile: Annotated[float, Ge(0), Lt(1)] = 0.) -> Privacy:
-  """Returns privacy of all data of a client; see `Privacy`.
+  """Returns privacy of all data of a client.
 
-  A delta below 1 / number of clients is usual.
+  Args:
+    clip: bound on the norm of a client's update; with `quantile` the first one.
+    noise_multiplier: standard deviation of the noise, in units of clip; 0 has
+      none.
+    delta: the delta for which epsilon is reported; below 1 / number of clients
+      is usual.
+    noise_by: who adds the noise.
+    quantile: fraction of the updates that an adaptive bound leaves as they are;
+      0 keeps the bound fixed.
   """
   return Privacy(clip, noise_multiplier, delta, noise_by, quantile)
 
@@ -72,9 +80,14 @@ def client(clip: Annotated[float, Gt(0)],
 def example(clip: Annotated[float, Gt(0)],
             noise_multiplier: Annotated[float, Ge(0)] = 0.,
             delta: Annotated[float, Gt(0), Lt(1)] = 1e-5) -> Privacy:
-  """Returns privacy of each example, by noise in local steps; see `Privacy`.
+  """Returns privacy of each example, by noise in local steps.
 
-  A delta below 1 / number of examples is usual.
+  Args:
+    clip: bound on the norm of an example's gradient.
+    noise_multiplier: standard deviation of the noise, in units of clip; 0 has
+      none.
+    delta: the delta for which epsilon is reported; below 1 / number of examples
+      is usual.
   """
   return Privacy(clip, noise_multiplier, delta, is_by_example=True)
 

@@ -43,6 +43,7 @@ _BARE = rf'(?:{_NAME}(?:\.{_NAME})*:)?{_NAME}'
 _CALL = re.compile(rf'({_BARE})\s*\((.*)\)', re.DOTALL)
 _WORD = re.compile(r'[^\s\'"(){}\[\],=]+')  # a string without quotes
 TINY, HUGE = 1e-30, 1e30  # range of float32 arithmetic
+_MAX_INT = 2**31 - 1  # of JAX's int32
 _LIMITS = {
     annotated_types.Ge: ('ge', 'at least', lambda x, y: x >= y),
     annotated_types.Gt: ('gt', 'above', lambda x, y: x > y),
@@ -247,6 +248,8 @@ class Parameter(NamedTuple):
     converted = _converted(self.kind, value)
     if converted is _INVALID:
       raise self.error(_NOUNS[self.kind], value)
+    if self.kind is int and abs(converted) > _MAX_INT:
+      raise self.error(f'between -{_MAX_INT} and {_MAX_INT}', value)
     for limit in self.limits:
       attribute, words, is_met = _LIMITS[type(limit)]
       bound = getattr(limit, attribute)
@@ -306,7 +309,13 @@ def parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
   return {
       x.name: _parameter(x.name, hints.get(x.name), x.default)
       for x in signature.parameters.values()
-      if x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD)}
+      if x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD)
+      and not (x.name in ('parent', 'name') and _is_linen(bare))}
+
+
+def _is_linen(function):
+  return inspect.isclass(function) and any(
+      base.__module__ == 'flax.linen.module' for base in function.__mro__)
 
 
 def _parameter(name, hint, default):
@@ -517,6 +526,10 @@ def describe(kind: str, name: str) -> tuple[str, list[Entry]]:
       inspect.unwrap(function_of(kind, Part(name)))) or ''
   summary, *_ = documented.partition('\n\n')
   texts = _argument_texts(documented)
+  for other in re.findall(r'see `(\w+)`', summary):
+    if other in kinds.KINDS[kind].functions:
+      texts = _argument_texts(inspect.getdoc(
+          inspect.unwrap(function_of(kind, Part(other)))) or '') | texts
   common = {'attackers': 'Fraction of the clients that are hostile throughout '
             'the run; the seed of the partition chooses them.',
             'download': "Whether downloads, the changes of the server's model, "
@@ -525,7 +538,8 @@ def describe(kind: str, name: str) -> tuple[str, list[Entry]]:
             'increases linearly; the schedule starts after them.',
             'availability_file': 'Text file of the times at which clients are '
             'available: columns device, begin and end (seconds).'}
-  return ' '.join(summary.split()), [
+  summary = ' '.join(summary.split()).removeprefix('Returns ')
+  return f'{summary[:1].upper()}{summary[1:]}', [
       Entry(x.name, '' if x.default is inspect.Parameter.empty
             else 'of the run' if x.run else show(x.default), _limits(x),
             texts.get(x.name) or common.get(x.name, ''))

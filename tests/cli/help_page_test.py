@@ -145,3 +145,14 @@ def test_help_of_what_is_no_part(name, message, whole, tmp_path):
   done = whole.run('train', '--help', name, cwd=tmp_path, module='moon_jax')
   assert done.status == 2 and not done.out and done.err.count('\n') == 1
   assert message in done.err
+
+
+@pytest.mark.parametrize('name', [
+    'privacy.client', 'privacy.example', 'schedule.step', 'model.resnet18',
+    'optimizer.adam', 'rounds.fedbuff', 'partition.dirichlet',
+    'algorithm.moon'])
+def test_help_explains_each_argument(name):
+  """In the docstring of the function, or of the one that it refers to."""
+  summary, entries = parts.describe(*name.split('.'))
+  assert all(entry.help for entry in entries)
+  assert not summary.startswith('Returns')

@@ -5,6 +5,7 @@ import types
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Lt
+import flax.linen
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
@@ -225,3 +226,16 @@ def test_each_function_has_an_example_with_all_defaults(kind):
     assert {key for key, _ in kept.arguments} == {
         key for key, x in known.items() if x.is_required or (
             x.run and x.run.is_argument)}, name
+
+
+def test_integers_have_the_range_of_jax():
+  with pytest.raises(UserError, match='between -2147483647 and 2147483647'):
+    parts.normal('rounds', parts.parse(
+        'rounds', f'fedbuff(concurrency={10**20}, buffer_size=2)'))
+
+
+def test_the_fields_of_all_linen_modules_are_no_arguments():
+  class Network(flax.linen.Module):
+    width: int = 3
+
+  assert [*parts.parameters(Network)] == ['width']
