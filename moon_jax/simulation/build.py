@@ -98,13 +98,13 @@ def of_valid(config: Config, dataset: Dataset | None = None,
   _check_has_global_model(config, algorithm)
   _check_counts_once(config, parts.clients)
   timed, clock = {}, registry.clock_of(config)
-  is_from_file = bool(config.init_from) and init_variables is not None
-  if clock or is_from_file:
+  from_file = init_variables if config.init_from else None
+  if clock or from_file is not None:
     traced = round_spec.trace(
         dataset, network, algorithm, optimizers.of(config.optimizer))
-  if is_from_file:
+  if from_file is not None:
     init_variables = initial_state.checked(
-        init_variables, traced.model, setting('init_from', config.init_from))
+        from_file, traced.model, setting('init_from', config.init_from))
   if clock:
     plan = _ByClock(config, clock, parts.clients, cohorts, algorithm, traced)
     timed = plan.rounds() if select is None else plan.seconds_and_availability()
