@@ -196,7 +196,7 @@ def test_memory_that_runs_out_in_an_evaluation_loses_nothing(
 
 
 @pytest.mark.parametrize('where, name, remedy', [
-    (simulation_lib.Round, 'compile', '--lanes=1, or '),
+    (simulation_lib.Round, 'compile', 'lanes=1, or '),
     (simulation_lib, 'TrainingSet', '')])
 def test_memory_that_runs_out_in_compiling_or_before(
     where, name, remedy, tmp_path, monkeypatch):
