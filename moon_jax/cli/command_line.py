@@ -310,9 +310,8 @@ def _message(error: Exception, known: Iterable[str],
       return f'there is no flag --{name}; {advice}'
     _, _, value = error.flagvalue.partition('=')
     near = suggest.flag(name, [*known, *(f'no{switch}' for switch in switches)])
-    given = f'={value}' * bool(value)
     return f'there is no flag --{name}' + (
-        f'; did you mean --{near}{given}?' if near else '')
+        f'; did you mean {suggest.with_value(near, value)}?' if near else '')
   text = str(error).removeprefix('flag ').removeprefix('ERROR:: ')
   start, _, reason = text.partition(': ')
   for beginning, requirement in _REQUIREMENTS.items():

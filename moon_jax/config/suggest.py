@@ -9,9 +9,12 @@ mean; the names are not accepted.
 from collections.abc import Callable, Iterable, Sequence
 import functools
 import inspect
+import shlex
 from typing import Any, TypeVar
 
-from moon_jax.config.flags import FACTS, HUGGINGFACE, LOGGERS
+from moon_jax.config import parts
+from moon_jax.config.flags import FACTS, HUGGINGFACE, LOGGERS, PARTS
+from moon_jax.config.kinds import KINDS
 from moon_jax.config.spelling import (
   by_word,
   colon,
@@ -31,14 +34,14 @@ FLAGS = by_word({
     'num_clients': 'n_parties', 'batch_size': 'local_bs',
     'participation': 'frac sample_fraction join_ratio',
     'learning_rate': 'lr', 'local_epochs': 'epochs local_ep',
-    'num_rounds': 'comm_round global_rounds', 'algorithm': 'alg',
+    'num_rounds': 'global_rounds', 'algorithm': 'alg',
     'partition.beta': 'beta alpha',
     'algorithm.mu': 'mu', 'algorithm.temperature': 'temperature tau',
     'algorithm.num_negatives': 'model_buffer_size',
     'model.projection_dim': 'out_dim',
     'optimizer.momentum': 'momentum',
     'optimizer.weight_decay': 'weight_decay reg',
-    'schedule': 'lr_scheduler', 'schedule.decay': 'lr_decay',
+    'schedule.decay': 'lr_decay',
     'server': 'server_optimizer', 'server.learning_rate': 'server_lr',
     'server.momentum': 'server_momentum', 'privacy.clip': 'dp_clip'})
 
@@ -46,7 +49,7 @@ FLAGS = by_word({
 ADVICE = by_word({
     lambda: 'JAX uses all GPUs that it finds; set CUDA_VISIBLE_DEVICES=0 to '
             'use the first, or JAX_PLATFORMS=cpu to use none':
-        'gpu device use_cuda',
+        'gpu gpus device use_cuda',
     lambda: f'give {setting("participation")}, the fraction of clients per '
             f'round: with {setting("num_clients", 100)}, '
             f'{setting("participation", 0.1)} samples 10':
@@ -79,6 +82,21 @@ def flag(name: str, known: Iterable[str]) -> str:
     return meanings.get(name, '')
   found = near(name, [*by_letters.values(), *meanings])
   return meanings.get(found, found)
+
+
+def with_value(flag: str, value: str) -> str:
+  """Returns the flag that is meant with a value that it takes.
+
+  Examples:
+    >>> with_value('learning_rate', '0.1'), with_value('labels', '0.1')
+    ('--learning_rate=0.1', "--labels='noise(rate=0.2)'")
+  """
+  if flag in PARTS and value:
+    try:
+      parts.function_of(flag, parts.parse(flag, value))
+    except UserError:
+      value = shlex.quote(KINDS[flag].example)
+  return f'--{flag}={value}' if value else f'--{flag}'
 
 
 def advice(name: str) -> str:
