@@ -30,7 +30,7 @@ from moon_jax.distributed import devices
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
-from moon_jax.engine.local import Program, TrainData
+from moon_jax.engine.local import RoundProgram, TrainData
 from moon_jax.models.arithmetic import PRECISIONS
 
 CHOICES = {f'--model.precision={name}': dict(precision=name)
@@ -69,7 +69,7 @@ def round_errors(figures: dict[str, np.ndarray], lanes: int = 3,
           np.ones((1, 3), np.int32)))
   hparams = {name: np.full(1, value, np.float32)
              for name, value in _HPARAMS.items()}
-  program = Program(
+  program = RoundProgram(
       model, moon(1), optimizers.sgd(), augment.keep, functools.partial(
           augment.normalize, mean=golden.MEAN, std=golden.STD))
   state, _ = round_lib.Round(program, mesh)(

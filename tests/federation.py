@@ -22,7 +22,7 @@ from moon_jax.distributed import devices
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
-from moon_jax.engine.local import Program, TrainData
+from moon_jax.engine.local import RoundProgram, TrainData
 from moon_jax.models import Model, Outputs
 
 NUM_CLASSES = 3
@@ -112,7 +112,7 @@ def first_state(model, algorithm, num_clients, shape, *seeds):
 
 
 def round_of(model, algorithm, mesh, *rest):
-  return round_lib.Round(Program(model, algorithm, *rest), mesh)
+  return round_lib.Round(RoundProgram(model, algorithm, *rest), mesh)
 
 
 class Problem(NamedTuple):
@@ -152,7 +152,7 @@ class Federation:
     if num_rows:
       self.shape = self.shape._replace(num_rows=num_rows)
     model = model or problem.model
-    self.program = Program(
+    self.program = RoundProgram(
         model, algorithm, optimizer_of(optimizer), augment_fn,
         problem.normalize, keep_models, freeze_once, clip_gradients=clips)
     self.state = state_lib.placed(copied(made_once(

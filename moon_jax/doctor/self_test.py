@@ -24,7 +24,7 @@ from moon_jax.doctor import FAILED, Finding, OK
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
-from moon_jax.engine.local import Program, TrainData
+from moon_jax.engine.local import RoundProgram, TrainData
 
 TOLERANCE = 1e-6
 MEAN = tuple(np.array([125.3, 123.0, 113.9]) / 255)
@@ -129,8 +129,9 @@ _first = functools.cache(train)
 def _round():
   mesh = devices.mesh(1)
   return round_lib.Round(
-      Program(_model(), _MOON, optimizers.of('sgd'), augment.keep,
-              functools.partial(augment.normalize, mean=MEAN, std=STD)),
+      RoundProgram(
+          _model(), _MOON, optimizers.of('sgd'), augment.keep,
+          functools.partial(augment.normalize, mean=MEAN, std=STD)),
       mesh), mesh
 
 

@@ -26,7 +26,7 @@ class Accumulators(NamedTuple):
   directions: Flat  # sum of (w_i - w^t) / |w_i - w^t|, [R, N]
   drift_J: jax.Array  # |w_i - w^t|; 0 until the job has finished
   finite_J: jax.Array  # bool, whether all results of the job are finite
-  models_J: KeptModels | tuple[()]  # () if Program.keep_models is False
+  models_J: KeptModels | tuple[()]  # () if RoundProgram.keep_models is False
 
 
 def zeros(clients_J: Any, result_L: Result, num_runs: int,

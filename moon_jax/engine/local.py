@@ -39,7 +39,7 @@ VIEW = 0x76696577
 SERVER = 0x73657276
 
 
-class Program(NamedTuple):
+class RoundProgram(NamedTuple):
   """The static parts of a compiled round."""
 
   model: Model
@@ -101,7 +101,7 @@ class Result(NamedTuple):
   client: Any  # the new client state
   message: Message  # its mean and total are `Flat`
   update: Flat  # w_i - w^t of the local model's parameters
-  models: KeptModels | tuple[()]  # () unless Program.keep_models
+  models: KeptModels | tuple[()]  # () unless RoundProgram.keep_models
 
 
 class StepMetrics(NamedTuple):
@@ -111,7 +111,7 @@ class StepMetrics(NamedTuple):
   extra: dict[str, jax.Array]  # metrics of the algorithm
 
 
-def start(program: Program, view: View, examples: Examples) -> Lane:
+def start(program: RoundProgram, view: View, examples: Examples) -> Lane:
   """Returns a lane with the initial local model and optimizer state."""
   trained = _with_examples(program, view, examples, program.algorithm.start)
   return Lane(trained, _optimizer(program, view).init(trained['params']),
@@ -131,7 +131,7 @@ def _optimizer(program, view):
       program.unused_hparams)
 
 
-def step(program: Program, lane: Lane, job: Job, step_in_job: jax.Array,
+def step(program: RoundProgram, lane: Lane, job: Job, step_in_job: jax.Array,
          stored: TrainData, mask_B: jax.Array,
          frozen_B: Any = None) -> tuple[Lane, StepMetrics]:
   """Takes one step of the local optimizer on one batch of stored examples.
@@ -217,7 +217,7 @@ def _materialize(x_B):
       x_B.shape)
 
 
-def finish(program: Program, view: View, examples: Examples, lane: Lane,
+def finish(program: RoundProgram, view: View, examples: Examples, lane: Lane,
            is_personal: jax.Array | None = None) -> Result:
   """Returns the results of a job from its lane after the last step.
 

@@ -14,7 +14,7 @@ from moon_jax.algorithms.base import Each, Message
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine import accumulate, client_store, local, segments
-from moon_jax.engine.local import Program, TrainData
+from moon_jax.engine.local import RoundProgram, TrainData
 from moon_jax.engine.schedule import Table
 from moon_jax.engine.state import State
 from moon_jax.models.base import Variables
@@ -34,7 +34,7 @@ class RoundMetrics(NamedTuple):
   server_R: dict[str, jax.Array]  # what `Algorithm.aggregate` records, [R, ...]
   cosine_R: jax.Array  # mean cosine over all pairs of updates w_i - w^t; NaN
   # if there are fewer than two
-  # The next two are () unless Program.keep_models:
+  # The next two are () unless RoundProgram.keep_models:
   cosine_J: jax.Array  # between the job's update and the mean direction
   models_J: Variables  # the models that the clients themselves use
 
@@ -48,7 +48,7 @@ class Round:
   compilation.
   """
 
-  def __init__(self, program: Program, mesh: Mesh,
+  def __init__(self, program: RoundProgram, mesh: Mesh,
                data_spec: PartitionSpec = WHOLE):
     split_lanes = PartitionSpec(None, devices.AXIS)
     table_spec = Table(

@@ -24,7 +24,7 @@ from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Batch, Examples, View
 from moon_jax.engine import accumulate, local
 from moon_jax.engine.accumulate import Accumulators
-from moon_jax.engine.local import Job, Program, StepMetrics, TrainData
+from moon_jax.engine.local import Job, RoundProgram, StepMetrics, TrainData
 from moon_jax.engine.schedule import Table
 from moon_jax.models.base import Variables
 from moon_jax.optimizers import Hyperparameters
@@ -53,7 +53,7 @@ class Inputs(NamedTuple):
     return self.round[run] if self.round.ndim else self.round
 
 
-def train(program: Program, inputs: Inputs, clients_J: Any
+def train(program: RoundProgram, inputs: Inputs, clients_J: Any
           ) -> tuple[Accumulators, StepMetrics]:
   """Trains all jobs of a device; step metrics are [T, L], 0 in idle lanes."""
   table = inputs.table

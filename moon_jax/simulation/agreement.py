@@ -119,12 +119,12 @@ def program_key(config: Config) -> tuple:
   found: dict[str, Any] = dict(values(flags_with(varies=''))) | {
       'algorithm': _value(registry.make(config)),
       'optimizer': _value(optimizer._replace(hparams={})),
-      # Program.freeze_once needs inputs that several epochs share.
+      # RoundProgram.freeze_once needs inputs that several epochs share.
       'local_epochs above 1': (
           config.local_epochs > 1 and not config.local_steps),
-      # Program.keep_models, and evaluation programs.
+      # RoundProgram.keep_models, and evaluation programs.
       'client_eval_every above 0': config.client_eval_every > 0}
-  # Program.freeze_once also needs clients without common examples.
+  # RoundProgram.freeze_once also needs clients without common examples.
   if partition == 'file' or config.partition.is_own:
     found['the split of a file or of your own'] = split
   if partition == 'feature_noise':  # noise is a property of examples

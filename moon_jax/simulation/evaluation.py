@@ -33,7 +33,7 @@ from moon_jax.data.mapped import aligned
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine import schedule
-from moon_jax.engine.local import Program, TrainData
+from moon_jax.engine.local import RoundProgram, TrainData
 from moon_jax.engine.schedule import Table
 from moon_jax.engine.training_set import TrainingSet
 from moon_jax.models.base import Variables
@@ -112,8 +112,8 @@ LOGITS = lambda outcomes_B, logits_B: logits_B.astype(jnp.float32)
 OUTCOMES = lambda outcomes_B, logits_B: outcomes_B
 
 
-def _predict(program: Program, variables: Variables, data: TrainData | tuple,
-             item: Any) -> tuple[Outcomes, jax.Array]:
+def _predict(program: RoundProgram, variables: Variables,
+             data: TrainData | tuple, item: Any) -> tuple[Outcomes, jax.Array]:
   """Returns outcomes, 0 for padding, and logits of a model for a batch.
 
   An item is a batch if `data` is (), otherwise the indices of its examples in
@@ -134,7 +134,7 @@ def _predict(program: Program, variables: Variables, data: TrainData | tuple,
   return outcomes_B, outputs.logits
 
 
-def make_evaluate(program: Program, mesh: Mesh,
+def make_evaluate(program: RoundProgram, mesh: Mesh,
                   each_fn: Callable[[Outcomes, jax.Array], Any]) -> Callable:
   """Returns the jitted evaluation of R models.
 
@@ -162,7 +162,7 @@ def make_evaluate(program: Program, mesh: Mesh,
       out_specs=(WHOLE, PartitionSpec(None, devices.AXIS)), check_vma=False))
 
 
-def make_evaluate_clients(program: Program, mesh: Mesh,
+def make_evaluate_clients(program: RoundProgram, mesh: Mesh,
                           specs: dict[str, PartitionSpec]) -> Callable:
   """Returns the jitted evaluation of the models of J jobs.
 

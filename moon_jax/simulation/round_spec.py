@@ -24,7 +24,7 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import devices, processes
 from moon_jax.engine import lanes, schedule, training_set
-from moon_jax.engine.local import Program, TrainData
+from moon_jax.engine.local import RoundProgram, TrainData
 from moon_jax.engine.schedule import Place, Shape, Table, Work
 from moon_jax.engine.training_set import TrainingSet
 from moon_jax.models import user as user_model
@@ -58,7 +58,7 @@ class RoundSpec(NamedTuple):
   """The specification of a compiled round, without the devices."""
 
   federation: Federation
-  program: Program
+  program: RoundProgram
   shape: Shape  # of the rounds' tables
   steps_C: np.ndarray  # int, local steps of each client in a round
   shard_size: int  # training examples moved to a device per round; 0: all stay
@@ -148,7 +148,7 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
     federation_checks.warn_of_data(data)  # unless they do not fit the network
   else:
     traced = Traced(*like[like._fields.index('example'):])
-  program = Program(
+  program = RoundProgram(
       of_task(federation.model, data), algorithm, federation.optimizer,
       augment.AUGMENTATIONS[augmentation], _normalize_fn(data),
       keep_models=federation.evaluate_clients or federation.keep_local_models,
