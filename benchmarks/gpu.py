@@ -137,7 +137,8 @@ def _sweep(task):
   import numpy as np
 
   from moon_jax.simulation import build
-  from moon_jax.simulation.simulation import Simulation, Simulations
+  from moon_jax.simulation.program import Program
+  from moon_jax.simulation.simulation import Simulation
 
   config, data, clients = sides.inputs(task)
   federations = [build.federation(
@@ -145,7 +146,7 @@ def _sweep(task):
           config, seed=seed, algorithm=config.algorithm.replace(mu=mu)),
       data, clients)
                  for seed, mu in itertools.product(range(4), (.1, 1., 5.))]
-  together, alone = Simulations(federations), Simulation(federations[0])
+  together, alone = Program(federations), Simulation(federations[0])
   everyone, seconds, seconds_alone = range(len(federations)), [], []
   for _ in range(1 + task['repeats']):
     seconds.append(sum(
@@ -158,9 +159,8 @@ def _sweep(task):
       'seconds_one_by_one': one_by_one,
       'ratio': one_by_one / statistics.median(seconds[1:]),
       'largest_difference': max(
-          float(np.abs(x - y).max()) for x, y in zip(*[
-              jax.tree.leaves(simulation.global_model())
-              for simulation in (together.runs[0], alone)]))}
+          float(np.abs(x - y).max()) for x, y in zip(*map(jax.tree.leaves, (
+              together.global_model(0), alone.global_model()))))}
 
 
 _KINDS: dict[str, Callable[[Task], Task]] = {

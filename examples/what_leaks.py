@@ -38,18 +38,18 @@ base = mj.Federation(
 for noise in 0., .5, 2.:
   algorithm = base.algorithm if noise == 0 else (
       privacy.with_private_gradients(base.algorithm, clip=1., multiplier=noise))
-  simulations = mj.Simulations([
+  program = mj.Program([
       dataclasses.replace(
           base, algorithm=algorithm, seed=seed, clients=np.array_split(
               random.permutation(np.flatnonzero(is_member_N)), NUM_CLIENTS))
       for seed, is_member_N in enumerate(is_member_MN)])
+  runs = range(NUM_SHADOWS + NUM_ATTACKED)
   for _ in range(NUM_ROUNDS):
-    simulations.run_round(range(NUM_SHADOWS + NUM_ATTACKED))
+    program.run_round(runs)
   confidence_MN = np.stack([
       mj.leakage.confidence(mj.leakage.logits(
-          base, run.global_model(), data.train_inputs[:count]),
-                            data.train_labels[:count])
-      for run in simulations.runs])
+          base, program.global_model(run), data.train_inputs[:count]),
+                            data.train_labels[:count]) for run in runs])
   measures: dict[str, list] = {'loss': [], 'LiRA': []}
   shadows = confidence_MN[:NUM_SHADOWS], is_member_MN[:NUM_SHADOWS]
   for target_N, is_member_N in zip(
@@ -58,8 +58,7 @@ for noise in 0., .5, 2.:
         'loss': target_N, 'LiRA': mj.leakage.lira(target_N, *shadows)}.items():
       measures[name].append(mj.leakage.membership(score_N, is_member_N))
   accuracy = np.mean([
-      run.evaluate()['test_accuracy']
-      for run in simulations.runs[NUM_SHADOWS:]])
+      program.evaluate(run)['test_accuracy'] for run in runs[NUM_SHADOWS:]])
   for name, of_models in measures.items():
     auc, rate = (np.array([found[measure] for found in of_models])
                  for measure in ('auc', 'tpr_at_1%_fpr'))

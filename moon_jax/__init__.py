@@ -25,8 +25,8 @@ Algorithms: `fedavg`, `moon` and all others of docs/methods.md;
 `joint`, for clients that train several models; `robust` rules, `attacks` of
 hostile clients, `compress`, and `asynchronous` rounds.
 Simulated time: `clock`.
-Simulations: `Federation`, `Simulation`, `Record`; `Simulations`, several in one
-program.
+Simulations: `Federation`, `Simulation`, `Record`; `Program`, which trains
+several federations together.
 Runs with a directory, as the command line makes them: `Config`, `run`; `load`
 reads the final model of a run, `results` the metrics of runs. `loggers`, which
 write metrics elsewhere.

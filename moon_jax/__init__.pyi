@@ -83,8 +83,9 @@ from .models.user import from_flax, from_nnx
 from .results import results
 from .rundir.export import load
 from .simulation.federation import Federation
+from .simulation.program import Program
 from .simulation.records import Record
-from .simulation.simulation import Simulation, Simulations
+from .simulation.simulation import Simulation
 from .sweep.grid import Sweep
 from .sweep.run import run_sweep
 from .tasks import Task

@@ -206,7 +206,8 @@ class Federation:
     return self
 
   def round(self, cohort=ALL, runs=(0,), lost=(), staleness=None):
-    table = self.table(cohort, int(self.state.round), runs, lost, staleness)
+    table = self.table(
+        cohort, int(self.state.round[0]), runs, lost, staleness)
     self.state, metrics = self.round_fn(
         self.state, self.hparams, table, devices.put(self.data, self.mesh))
     return table, jax.device_get(metrics)
@@ -227,7 +228,7 @@ def local_updates(cohort, state):
   """
   federated = Federation(fedavg(), keep_models=True)
   federated.state = federated.state._replace(
-      variables=copied(state.variables), round=state.round)
+      variables=copied(state.variables), round=state.round[:1])
   table, metrics = federated.round(cohort)
   return {client: vector(metrics.models_J, job) - vector(state.variables)
           for client, job in zip(cohort, jobs_of(table, cohort))}

@@ -15,7 +15,8 @@ from moon_jax.algorithms import server
 from moon_jax.algorithms.fednova import fednova
 from moon_jax.config import Part, parts
 from moon_jax.errors import UserError
-from moon_jax.simulation.simulation import Simulation, Simulations
+from moon_jax.simulation.program import Program
+from moon_jax.simulation.simulation import Simulation
 
 pytestmark = pytest.mark.usefixtures('promotion')
 GRADIENTS = (3., -.5, .1, .2, -2., .05)  # the largest first, for AMSGrad
@@ -171,13 +172,14 @@ def test_optimizers_of_optax_train_as_in_a_plain_loop(given):
 def test_runs_of_several_rates_share_a_program(make):
   """Each has the numbers that it has alone."""
   changes = [make(i) | {'learning_rate': (.05, .2)[i]} for i in range(2)]
-  runs = Simulations([tiny_federation.make(**{
+  program = Program([tiny_federation.make(**{
       'data': THREE, 'model': linear_model(), **ALONE, **each})
-                      for each in changes])
+                     for each in changes])
   for _ in range(2):
-    runs.run_round([0, 1])
-  for run, each in zip(runs.runs, changes):
-    assert_trees_close(run.global_model()['params'], trained(**each)[1])
+    program.run_round([0, 1])
+  for run, each in enumerate(changes):
+    assert_trees_close(
+        program.global_model(run)['params'], trained(**each)[1])
 
 
 def test_runs_of_several_optimizers_do_not():
@@ -185,8 +187,8 @@ def test_runs_of_several_optimizers_do_not():
   for one, other in (('sgd', 'adam'), ('adamw', 'adamw(weight_decay=0.01)'),
                      ('sgd', optax.sgd(.1))):
     with pytest.raises(UserError, match='must have the same optimizer'):
-      Simulations([dataclasses.replace(plain, optimizer=each)
-                   for each in (one, other)])
+      Program([dataclasses.replace(plain, optimizer=each)
+               for each in (one, other)])
 
 
 @pytest.mark.parametrize('value, words', [

@@ -352,9 +352,9 @@ def test_frozen_weights_are_an_argument_of_the_round():
   simulation = mj.Simulation(federation(
       model=mj.lora(small_transformer(), 2, 'query')))
   simulation.compile()
-  program = simulation._program._round._run.as_text()
-  assert 'f32[8,32]' in program  # the weights of a layer
-  assert not re.search(r'= f32\[\d+,\d+\]\S* constant\(\{', program)
+  compiled = simulation.program._round._run.as_text()
+  assert 'f32[8,32]' in compiled  # the weights of a layer
+  assert not re.search(r'= f32\[\d+,\d+\]\S* constant\(\{', compiled)
   num_trained = 2 * 2 * 8
   assert simulation.num_parameters == num_trained
   assert simulation.bytes_per_round() == 2 * 3 * 4 * num_trained

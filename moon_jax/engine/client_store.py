@@ -75,6 +75,15 @@ def filled(like: Any, num_clients: int) -> Any:
   return jax.tree.map(fill, like)
 
 
+def of_runs(stores: Sequence[Any]) -> Any:
+  """Returns the client state of R runs, given that of each, [1, C, ...].
+
+  That of a single run is its own, whose rows are written without copies, and
+  which several processes may share.
+  """
+  return stores[0] if len(stores) == 1 else RunStores(stores)
+
+
 class RunStores:
   """Client state of R runs of a single process, each in its own store.
 

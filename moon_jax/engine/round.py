@@ -165,9 +165,9 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
       functools.partial(_aggregate, program.algorithm),
       in_axes=(0, 0, message_axes, 0, 0))(
           *before, message, hparams_R, jax.vmap(
-              lambda run: jax.random.fold_in(jax.random.fold_in(
-                  inputs.key[run], inputs.round_of(run)), local.SERVER))(
-                      jnp.arange(inputs.num_runs)))
+              lambda key, index: jax.random.fold_in(
+                  jax.random.fold_in(key, index), local.SERVER))(
+                      inputs.key, inputs.round))
   # A run that received no message keeps its state.
   variables, server = jax.tree.map(
       functools.partial(accumulate.where, num_received_R > 0), tuple(after),

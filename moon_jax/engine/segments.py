@@ -38,7 +38,7 @@ class Inputs(NamedTuple):
 
   variables: Variables  # the global models, [R, ...]
   server: Any  # server state, [R, ...]
-  round: jax.Array  # int32 scalar or [R], from 0
+  round: jax.Array  # int32 [R], from 0
   key: jax.Array  # random keys, [R]
   hparams: Hyperparameters  # [R]
   table: Table
@@ -48,9 +48,9 @@ class Inputs(NamedTuple):
   def num_runs(self) -> int:
     return self.key.shape[0]
 
-  def round_of(self, run) -> jax.Array:
-    """Returns the round of a run."""
-    return self.round[run] if self.round.ndim else self.round
+  def run_of(self, j) -> jax.Array | int:
+    """Returns the run of job `j`; with R = 1 a constant, as `_axes` needs."""
+    return self.table.jobs.run[j] if self.num_runs > 1 else 0
 
 
 def train(program: RoundProgram, inputs: Inputs, clients_J: Any
@@ -156,9 +156,8 @@ def _initial(program, inputs, clients_J, of_lanes, step_lanes):
 
 
 def _view(program, inputs, clients_J, j):
-  """Returns the view of job `j`; with R = 1 it does not depend on the run."""
-  jobs = inputs.table.jobs
-  run = jobs.run[j] if inputs.num_runs > 1 else 0
+  """Returns the view of job `j`."""
+  jobs, run = inputs.table.jobs, inputs.run_of(j)
   select_run = functools.partial(jax.tree.map, lambda x_R: x_R[run])
   return View(
       variables=select_run(inputs.variables),
@@ -168,17 +167,16 @@ def _view(program, inputs, clients_J, j):
       hparams=select_run(inputs.hparams),
       num_examples=jobs.num_examples[j],
       num_steps=jobs.num_steps[j],
-      round=inputs.round_of(run),
+      round=inputs.round[run],
       client_id=jobs.client[j],
       key=jax.random.fold_in(_key(inputs, j), local.VIEW),
       label_counts=jobs.label_counts[j])
 
 
 def _key(inputs, j):
-  jobs = inputs.table.jobs
-  run = jobs.run[j]
-  key = jax.random.fold_in(inputs.key[run], inputs.round_of(run))
-  return jax.random.fold_in(key, jobs.client[j])
+  run = inputs.run_of(j)
+  key = jax.random.fold_in(inputs.key[run], inputs.round[run])
+  return jax.random.fold_in(key, inputs.table.jobs.client[j])
 
 
 def _axes(program, inputs):
@@ -191,8 +189,7 @@ def _axes(program, inputs):
       program.algorithm.broadcast))
   return Job(View(variables=run_axis, server=0 if is_per_client else run_axis,
                   client=0, hparams=run_axis, num_examples=0, num_steps=0,
-                  round=run_axis if inputs.round.ndim else None, client_id=0,
-                  key=0, label_counts=0),
+                  round=run_axis, client_id=0, key=0, label_counts=0),
              key=0)
 
 

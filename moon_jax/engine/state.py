@@ -25,8 +25,7 @@ class State(NamedTuple):
   server: Any  # server state of the algorithm, [R, ...]
   clients: Any  # client state on the host, in one of the forms of
   # `moon_jax.engine.client_store`; a round updates it in place
-  round: Any  # int32, the number of finished rounds: a scalar, or [R] if
-  # runs may differ
+  round: Any  # int32 [R], the number of finished rounds
   key: jax.Array  # random keys, [R]; constant, since each round and client
   # folds its index in
   history: Any = ()  # of a run whose clients are selected by it
@@ -82,7 +81,8 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
   else:
     clients = fill(
         jax.jit(jax.vmap(algorithm.init_client))(variables), num_clients)
-  return State(variables, server, clients, jnp.int32(0), run_keys)
+  return State(
+      variables, server, clients, jnp.zeros(len(seeds), jnp.int32), run_keys)
 
 
 def placed(state: State, mesh: Mesh) -> State:
@@ -110,11 +110,9 @@ def from_host(state: State, like: State) -> State:
   return shared._replace(clients=state.clients)
 
 
-@jax.jit
 def row(tree_R: Any, run: int) -> Any:
-  """Returns the part of one run, [R, ...] -> [1, ...]."""
-  return jax.tree.map(
-      lambda x_R: jax.lax.dynamic_slice_in_dim(x_R, run, 1), tree_R)
+  """Returns the part of one run, [R, ...] -> [1, ...]; no copy if R = 1."""
+  return jax.tree.map(lambda x_R: x_R[run:run + 1], tree_R)
 
 
 @jax.jit

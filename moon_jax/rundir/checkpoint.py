@@ -37,7 +37,8 @@ from moon_jax.errors import first_line, setting, UserError
 from moon_jax.rundir import workdir
 
 _CHUNK_BYTES = 2**26  # of rows that are read at once
-_OTHER_RUN = 'it is from another network, algorithm or number of clients'
+_OTHER_RUN = ('it is from another network, algorithm, number of clients or '
+              'version of moon_jax')
 
 
 class Checkpoints:
@@ -144,7 +145,7 @@ class Checkpoints:
     Raises:
       UserError: if this or the previous checkpoint cannot be written.
     """
-    tree, step = _to_tree(state), int(state.round)
+    tree, step = _to_tree(state), int(state.round[0])
     metadata = {'note': note, 'sha256': digest(tree, note),
                 'variables_sha256': digest(tree['variables'], {})}
     self._clean({self.newest, step})

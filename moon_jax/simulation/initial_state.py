@@ -5,6 +5,7 @@ import functools
 import pathlib
 import shutil
 import tempfile
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,6 @@ import numpy as np
 from moon_jax import errors, trees
 from moon_jax.engine import client_store, disk_store
 from moon_jax.engine import state as state_lib
-from moon_jax.engine.client_store import RunStores
 from moon_jax.engine.state import State
 from moon_jax.errors import setting, UserError
 from moon_jax.models.base import Variables
@@ -22,9 +22,10 @@ from moon_jax.simulation.round_spec import RoundSpec
 
 
 def make(specs: Sequence[RoundSpec], mesh: Mesh,
-         directories: Sequence[str]) -> State:
-  """Returns the initial state of R runs on the devices.
+         directories: Sequence[str]) -> tuple[State, list[Any]]:
+  """Returns the initial state of R runs on the devices, without clients.
 
+  The second value has the state of the clients of each run, [1, C, ...].
   Directories are those of client state on disk, '' that of temporary files.
 
   Raises:
@@ -35,24 +36,21 @@ def make(specs: Sequence[RoundSpec], mesh: Mesh,
   sizes = [spec.federation.num_clients for spec in specs]
 
   def fill(rows_R, _):
-    stores = [
-        fill_run(jax.tree.map(lambda x_R: x_R[run:run + 1], rows_R), size)
-        for run, (fill_run, size) in enumerate(zip(fills, sizes))]
-    return stores[0] if is_alone else RunStores(stores)
+    return [fill_run(state_lib.row(rows_R, run), size)
+            for run, (fill_run, size) in enumerate(zip(fills, sizes))]
 
-  first, is_alone = specs[0], len(specs) == 1
+  first = specs[0]
   state = state_lib.init(
       [spec.federation.seed for spec in specs], first.program.model,
       first.program.algorithm, max(sizes), first.example,
       _init_variables(first), fill)
-  if not is_alone:
-    state = state._replace(round=jnp.zeros(len(specs), jnp.int32))
-    if first.program.algorithm.draws_per_client:
-      state = state._replace(clients=RunStores([
-          jax.tree.map(lambda x_RC: np.ascontiguousarray(
-              x_RC[run:run + 1, :size]), state.clients)
-          for run, size in enumerate(sizes)]))
-  return state_lib.placed(state, mesh)
+  stores = state.clients
+  if first.program.algorithm.draws_per_client:  # C is that of the largest run
+    stores = [
+        jax.tree.map(lambda x_RC: np.ascontiguousarray(
+            x_RC[run:run + 1, :size]), state.clients)
+        for run, size in enumerate(sizes)]
+  return state_lib.placed(state._replace(clients=()), mesh), stores
 
 
 def _fill_fn(spec, directory):

@@ -106,8 +106,9 @@ class LocalModels(Mapping[int, Variables]):
     ...   np.save(f'{client}.npy', variables['params']['out']['kernel'])
   """
 
-  def __init__(self, federation: Federation, last_round: LastRound | None):
-    """Copies nothing yet.
+  def __init__(self, federation: Federation, last_round: LastRound | None,
+               run: int = 0):
+    """Copies nothing yet; `run` is that of the federation in the round.
 
     Raises:
       UserError: if rounds do not return local models, or none was trained.
@@ -118,7 +119,7 @@ class LocalModels(Mapping[int, Variables]):
           'that this simulation trained, got none; they are not part of the '
           'state')
     self._models_J, jobs = last_round.models_J, last_round.table.jobs
-    slots = np.flatnonzero(last_round.ran_J)
+    slots = np.flatnonzero(last_round.ran_J & (jobs.run == run))
     clients = zip(jobs.client[slots].tolist(), slots.tolist())
     self._slots = dict(sorted(clients))
 

@@ -145,9 +145,10 @@ def arguments(spec: RoundSpec) -> tuple:
     stacked = lambda tree, count=1: jax.tree.map(
         lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
     shared = {'variables': variables, 'key': jax.random.key(0),
-              'server': algorithm.init_server(variables)}
-    return (stacked(shared) | {'round': jnp.int32(0)},
-            stacked(algorithm.init_client(variables), num_jobs),
+              'server': algorithm.init_server(variables),
+              'round': jnp.int32(0)}
+    clients_J = stacked(algorithm.init_client(variables), num_jobs)
+    return (stacked(shared), clients_J,
             {name: jnp.zeros(1) for name in federation.hparams()})
 
   data = federation.data

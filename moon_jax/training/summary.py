@@ -22,7 +22,8 @@ from moon_jax.distributed import processes
 from moon_jax.errors import setting
 from moon_jax.results import stats
 from moon_jax.simulation import metric_functions
-from moon_jax.simulation.simulation import Simulation, Simulations
+from moon_jax.simulation.program import Program
+from moon_jax.simulation.simulation import Simulation
 from moon_jax.version import __version__
 from moon_jax.view.text import duration
 
@@ -201,7 +202,7 @@ def header(config: Config, simulation: Simulation) -> str:
   lines += [
       f'{config.algorithm}, {config.model} with '
       f'{simulation.num_parameters:,} parameters in {arithmetic(config)}; '
-      + _lanes(simulation),
+      + _lanes(simulation.num_lanes, simulation.num_devices),
       f'client state: {simulation.client_bytes:,} bytes '
       f'({simulation.client_bytes // config.num_clients:,} per client)'
       + ', on disk once a client has trained' * (
@@ -232,11 +233,11 @@ def _of_time(config, timeline):
           f'{rounds:,} {steps}{more}')
 
 
-def header_of_runs(configs: Sequence[Config], program: Simulations) -> str:
+def header_of_runs(configs: Sequence[Config], program: Program) -> str:
   """Returns a line that describes the runs of one program."""
   rounds = sum(config.num_rounds for config in configs)
   return (f'{len(configs)} runs in one program, {rounds:,} rounds in all, '
-          f'{_lanes(program)}')
+          f'{_lanes(program.num_lanes, program.num_devices)}')
 
 
 def privacy_spent(config: Config, cohorts: list[list[int]]
@@ -249,8 +250,8 @@ def privacy_spent(config: Config, cohorts: list[list[int]]
   return {'epsilon': accounting.epsilon(config, cohorts)}
 
 
-def _lanes(program):
-  count, num_devices = processes.count(), program.num_devices
+def _lanes(num_lanes, num_devices):
+  count = processes.count()
   shared = f' of {count} processes' if count > 1 else ''
-  return f'{program.num_lanes} lane(s)' + (
+  return f'{num_lanes} lane(s)' + (
       f' on {num_devices} devices{shared}' if num_devices > 1 else '')

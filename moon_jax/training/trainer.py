@@ -20,10 +20,9 @@ from moon_jax.distributed import devices, processes
 from moon_jax.errors import InterruptedRun, UserError
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
+from moon_jax.simulation.program import Program
 from moon_jax.simulation.round_spec import RoundSpec
-from moon_jax.simulation.simulation import (
-  Simulations,
-)
+from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import heatmap, run_loggers, timeline_plot
 from moon_jax.training import summary as summary_lib
 from moon_jax.training.prepare import Prepared
@@ -37,12 +36,12 @@ _LONG_ROUND = 60.  # seconds before a line reports that a round is training
 
 @dataclasses.dataclass
 class Trainer:
-  """Trains simulations, whose runs have been resumed, until all have ended.
+  """Trains a program, whose runs have been resumed, until all have ended.
 
   `start` is `time.perf_counter()` when the runs began.
   """
 
-  simulations: Simulations
+  program: Program
   recorders: Sequence[Recorder]
   start: float
   progress: Progress
@@ -73,7 +72,7 @@ class Trainer:
           with self.interrupt.nothing_to_save(
               'while compiling; the same command resumes after round '
               f'{min(r.rounds_saved for r in recorders)}'):
-            self.compile_seconds = self.simulations.compile()
+            self.compile_seconds = self.program.compile()
           progress.message(f'compiled in {self.compile_seconds:.1f} s')
       for recorder in recorders:
         recorder.saved_at = time.monotonic()
@@ -88,7 +87,7 @@ class Trainer:
       lines = [recorder.record(self.interrupt, progress)
                for recorder in unfinished if recorder.trained]
       progress.rounds([line for line in lines if line],
-                      self.simulations.lane_utilization())
+                      self.program.lane_utilization())
       self.interrupt.check()
       self._end_finished()
       unfinished = [r for r in unfinished if r.is_unfinished]
@@ -102,7 +101,7 @@ class Trainer:
     of_runs = f' of {len(runs)} runs' if len(self.recorders) > 1 else ''
     with self.progress.busy(
         f'round {done + 1}{of_runs}: training', _LONG_ROUND):
-      outcomes = self.simulations.run_round(
+      outcomes = self.program.run_round(
           runs, self.interrupt.call,
           any(self.recorders[run].reads_local_models for run in runs))
       for index, outcome in zip(runs, outcomes):
@@ -118,7 +117,7 @@ class Trainer:
 
   def _out_of_memory(self, error):
     """Saves completed rounds; returns what to raise for an error of JAX."""
-    simulations, recorders = self.simulations, self.recorders
+    program, recorders = self.program, self.recorders
     federation = recorders[0].simulation.federation
     where = ''
     if processes.count() == 1:  # otherwise it would wait for lost peers
@@ -130,8 +129,8 @@ class Trainer:
       except InterruptedRun as interrupted:
         return InterruptedRun(interrupted.number, where)
     return memory_lib.explain(
-        error, federation, simulations.num_lanes,
-        simulations.temporary_bytes(), where, num_runs=len(recorders))
+        error, federation, program.num_lanes, program.temporary_bytes(), where,
+        num_runs=len(recorders))
 
   def _save_and_close(self):
     """Saves completed rounds; returns a clause for the message."""
@@ -202,42 +201,41 @@ def train(runs: Sequence[Prepared], callbacks: Sequence[Callable] = (),
       with progress.phase('preparing the first round'), (
           interrupt.nothing_to_save(
               'before training; the same command starts it')):
-        simulations = _simulations(federations, runs, specs)
-        recorders = _recorders(simulations, runs, callbacks, progress)
+        program = _make_program(federations, runs, specs)
+        recorders = _recorders(program, runs, callbacks, progress)
         for recorder, run, log, of_run in zip(
             recorders, runs, progress.logs, made):
           # Another call in this process may resume an interrupted run.
           stack.callback(recorder.close)
           recorder.callbacks.append(stack.enter_context(contextlib.closing(
               run_loggers.RunLoggers(of_run, run.workdir, run.config, log))))
-      Trainer(simulations, recorders, start, progress, interrupt).train()
+      Trainer(program, recorders, start, progress, interrupt).train()
     if interrupt.received and not is_last:
       raise InterruptedRun(interrupt.received,
                            '; the same command trains the runs that are left')
     return [recorder.result for recorder in recorders]
 
 
-def _simulations(federations, runs, specs):
+def _make_program(federations, runs, specs):
   with memory_lib.explained(federations[0], len(federations)):
     devices.check()
-    return Simulations(
+    return Program(
         federations, [str(run.workdir.path) for run in runs], specs or [
             round_spec.alone(
                 federation, num_checkpoints=run.config.num_checkpoints())
             for federation, run in zip(federations, runs)])
 
 
-def _recorders(simulations, runs, callbacks, progress):
+def _recorders(program, runs, callbacks, progress):
   is_alone, path = len(runs) == 1, runs[0].workdir.path
   recorders = [
-      Recorder(run.config, simulation, run.workdir, callbacks,
-               '' if is_alone else f'{run.workdir.path.name}, ', log)
-      for simulation, run, log in zip(simulations.runs, runs, progress.logs)]
+      Recorder(run.config, Simulation(program, run=index), run.workdir,
+               callbacks, '' if is_alone else f'{run.workdir.path.name}, ', log)
+      for index, (run, log) in enumerate(zip(runs, progress.logs))]
   progress.message(
-      f'{summary_lib.header(runs[0].config, simulations.runs[0])}\n'
+      f'{summary_lib.header(runs[0].config, recorders[0].simulation)}\n'
       f'results in {path}' if is_alone else
-      f'{summary_lib.header_of_runs([run.config for run in runs], simulations)}'
-      '\n'
+      f'{summary_lib.header_of_runs([run.config for run in runs], program)}\n'
       f'results in {len(runs)} directories in {path.parent}')
   drawn: dict[bytes, pathlib.Path] = {}
   for recorder in recorders:

@@ -259,10 +259,11 @@ def test_bytes_per_round_count_the_wire():
 
 def test_bytes_of_runs_of_one_program():
   data = mj.load_dataset('digits')
-  runs = mj.Simulations([mj.Federation(
+  program = mj.Program([mj.Federation(
       data=data, clients=mj.partition.iid(200, 4, seed=0), local_epochs=1,
       model=mj.mlp(data.num_classes), algorithm=compress.with_compression(
-          mj.fedavg(), compress.random_k(k / 100))) for k in (10, 20)]).runs
+          mj.fedavg(), compress.random_k(k / 100))) for k in (10, 20)])
+  runs = [mj.Simulation(program, run=run) for run in range(2)]
   d = runs[0].num_parameters
   assert [run.bytes_per_round() for run in runs] == [
       4 * 4 * (d + round(k * d / 100) + 1) for k in (10, 20)]

@@ -604,10 +604,9 @@ def test_a_round_records_who_was_excluded():
       local_epochs=1)
   configs = [dataclasses.replace(config, seed=seed) for seed in range(3)]
   data = mj.load_dataset('digits')
-  runs = mj.Simulations([build.federation(c, data) for c in configs]).runs
-  for run, c in zip(runs, configs):
-    assert run.run_round().metrics['clients_excluded'] == (
-        attackers.configured(c))
+  program = mj.Program([build.federation(c, data) for c in configs])
+  for record, c in zip(program.run_round(range(3)), configs):
+    assert record.metrics['clients_excluded'] == attackers.configured(c)
   config = dataclasses.replace(
       config, aggregation='secure_sum', attack='none')
   record, = mj.Simulation(build.federation(config)).run(1)

@@ -58,7 +58,7 @@ def test_sharding_changes_no_bit(setting, two_devices):
   jax.tree.map(np.testing.assert_array_equal,
                sharded.state_on_host(), whole.state_on_host())
   assert sharded.num_devices == 2
-  shard_size = sharded._program._spec.shard_size
+  shard_size = sharded.program.spec.shard_size
   assert 0 < shard_size < len(sharded.federation.data.train_labels)
 
 

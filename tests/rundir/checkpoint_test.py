@@ -29,7 +29,7 @@ def state(rounds_done, seed=0):
   return State(
       variables={'params': {'w': random.randn(1, 300, 4).astype(np.float32)}},
       server=(), clients={'c': random.randn(1, 5, 900).astype(np.float32)},
-      round=np.array(rounds_done, np.int32),
+      round=np.array([rounds_done], np.int32),
       key=jax.device_get(jax.random.key_data(jax.random.key(3)))[None])
 
 
@@ -176,10 +176,12 @@ def test_if_all_are_damaged_no_file_changes(copy):
   assert hashes_of_files(copy) == before
 
 
-def test_a_state_of_another_shape_is_not_restored(copy):
-  like = state(0)._replace(clients={'c': np.zeros((1, 6, 900), np.float32)})
-  with pytest.raises(UserError, match='damaged'):
-    checkpoints(copy).restore(like)
+@pytest.mark.parametrize('changes', [
+    dict(clients={'c': np.zeros((1, 6, 900), np.float32)}),
+    dict(round=np.array(0, np.int32))])  # as in earlier versions
+def test_a_state_of_another_shape_is_not_restored(changes, copy):
+  with pytest.raises(UserError, match='damaged.*number of clients or version'):
+    checkpoints(copy).restore(state(0)._replace(**changes))
 
 
 def test_incompletely_written_checkpoints_are_ignored(copy):
@@ -207,7 +209,7 @@ def test_no_flipped_bit_changes_the_state_silently(copy):
     for at in random.rand(2):
       flip(path, at, random.randint(8))
       restored, note = checkpoints(copy).restore(state(0))
-      step = int(restored.round)
+      step = int(restored.round[0])
       assert_is_state_of((restored, note), step)  # 2 if the bit has no meaning
       num_undamaged += step == 2
       path.write_bytes(content)
@@ -235,7 +237,7 @@ def fresh(kind, num_clients=NUM_CLIENTS):
   clients = client_store.filled(LIKE, num_clients) if kind == 'memory' else (
       DiskClients(LIKE, num_clients, pathlib.Path('/tmp')))
   return State({'params': np.ones((1, 5), np.float32)}, (), clients,
-               np.array(0, np.int32), np.zeros((1, 2), np.uint32))
+               np.zeros(1, np.int32), np.zeros((1, 2), np.uint32))
 
 
 def train(state, round_index):
@@ -244,7 +246,7 @@ def train(state, round_index):
       'w': np.full((len(client), 40), 10 * round_index, np.float32)
       + client.astype(np.float32)[:, None],
       'n': np.full(len(client), round_index + 1, np.int32)})
-  return state._replace(round=np.array(round_index + 1, np.int32))
+  return state._replace(round=np.array([round_index + 1], np.int32))
 
 
 def values(state):
@@ -265,7 +267,7 @@ def expected(num_rounds):
 
 def assert_is_after(restored, num_rounds):
   state, note = restored
-  assert int(state.round) == num_rounds and note == NOTE
+  assert state.round.tolist() == [num_rounds] and note == NOTE
   jax.tree.map(np.testing.assert_array_equal, values(state),
                values(expected(num_rounds)))
 
@@ -325,5 +327,5 @@ def test_damaged_rows_are_those_of_a_damaged_checkpoint(
 
 def test_rows_of_another_number_of_clients_are_refused(tmp_path):
   save_clients(tmp_path, 'disk')
-  with pytest.raises(UserError, match='another network, algorithm or number'):
+  with pytest.raises(UserError, match='another network, algorithm, number'):
     restore(tmp_path, fresh('disk', NUM_CLIENTS + 1))

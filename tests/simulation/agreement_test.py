@@ -22,7 +22,7 @@ from moon_jax.models import mlp
 from moon_jax.simulation import agreement, build, round_spec
 from moon_jax.simulation.agreement import program_key
 from moon_jax.simulation.federation import Federation
-from moon_jax.simulation.simulation import Simulations
+from moon_jax.simulation.program import Program
 
 FIRST = tiny_federation.make(batch_size=2)
 LABELS = FIRST.data.train_labels
@@ -165,10 +165,10 @@ def test_a_federation_does_not_know_how_it_was_made(digits):
 
 def test_simulations_check_their_federations():
   with pytest.raises(UserError, match='program of its own'):
-    Simulations([FIRST, changed(optimizer='adam')])
+    Program([FIRST, changed(optimizer='adam')])
   frozen = changed(algorithm=moon(), local_epochs=2)
   with pytest.raises(UserError, match=r'reuse of frozen outputs.*local_epochs'):
-    Simulations([frozen, dataclasses.replace(frozen, local_epochs=1)])
+    Program([frozen, dataclasses.replace(frozen, local_epochs=1)])
 
 
 def test_numbers_that_a_factory_makes_constants_must_agree(

@@ -170,7 +170,7 @@ def test_accuracies_equal_a_loop_over_clients(part, changes, monkeypatch):
     federation.data.train_inputs[federation.clients[0]] = 3e38  # sums overflow
     cohort = [4, 2, 3]
   simulation, line = evaluated(federation)
-  last = simulation._last_round()
+  last = simulation.program.runs[0].last_round
   jobs, columns = last.table.jobs, line['clients']
   assert sorted(columns['client']) == sorted(cohort)
   assert {len(column) for column in columns.values()} == {len(cohort)}
@@ -270,14 +270,14 @@ def test_further_test_sets_are_those_of_each_run():
   plain = tiny_federation.make()
   x, y = plain.data.test_inputs, plain.data.test_labels
   sets = [(x[:3] + 1, y[:3]), (x[:3] - 2, 1 - y[:3])]
-  runs = mj.Simulations([dataclasses.replace(
-      plain, seed=seed, test_sets={'other': given})
-                      for seed, given in enumerate(sets)]).runs
-  for seed, (run, (inputs, labels)) in enumerate(zip(runs, sets)):
+  program = mj.Program([
+      dataclasses.replace(plain, seed=seed, test_sets={'other': given})
+      for seed, given in enumerate(sets)])
+  for seed, (inputs, labels) in enumerate(sets):
     alone = Simulation(dataclasses.replace(
         plain, seed=seed, data=plain.data._replace(
             test_inputs=inputs, test_labels=labels))).evaluate()
-    found = run.evaluate()
+    found = program.evaluate(seed)
     assert found['other_accuracy'] == alone['test_accuracy']
     assert found['other_loss'] == pytest.approx(alone['test_loss'], rel=1e-6)
     assert found['test_loss'] != found['other_loss']

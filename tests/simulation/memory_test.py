@@ -57,7 +57,7 @@ def test_parts_are_as_large_as_the_arrays(made, digits):
   of_device = sizes(memory_lib.data_on_device(run))
   assert of_device['training examples'] == train
   # The batches that devices share are padded.
-  batches = nbytes(simulation._evaluator._placed['test'][:2])
+  batches = nbytes(simulation.program.runs[0].evaluator._placed['test'][:2])
   assert test <= 2 * of_device['test examples'] + 1 <= batches + 1
   # Cores share one copy of the training examples, which the host has.
   assert sizes(memory_lib.data_of_cores(run, 2)) == {

@@ -97,7 +97,7 @@ def test_losses_of_steps(algorithm, last_batch):
   line = simulation.run_round().metrics
   assert line['cross_entropy'] == pytest.approx(line['expected'], rel=1e-5)
   assert line['train_loss'] > line['cross_entropy'] + 1e-6
-  last = simulation._last_round()
+  last = simulation.program.runs[0].last_round
   table, loss_TL = last.table, last.metrics.loss_TL
   of_steps = []
   for client, size in enumerate(tiny_federation.SIZES):

@@ -15,7 +15,8 @@ from moon_jax.data import clock, cohort, selection
 from moon_jax.errors import UserError
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import round_spec
-from moon_jax.simulation.simulation import Simulation, Simulations
+from moon_jax.simulation.program import Program
+from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
 import small_runs
 
@@ -166,7 +167,7 @@ def test_runs_of_one_program_select_as_alone():
   others = dataclasses.replace(
       first, selection=selection.power_of_choice(2), seed=5,
       client_seconds=None)
-  together = Simulations([first, others])
+  together = Program([first, others])
   lines = [[], []]
   for _ in range(3):
     for run_lines, record in zip(lines, together.run_round([0, 1])):
@@ -176,7 +177,7 @@ def test_runs_of_one_program_select_as_alone():
       [record.metrics['clients_selected'] for record in records]
       for records in (whole()[1][:3], alone.run(3))]
   np.testing.assert_allclose(
-      together.runs[1].state.history.loss, alone.state.history.loss, rtol=1e-5)
+      together.state(1).history.loss, alone.state.history.loss, rtol=1e-5)
 
 
 @pytest.mark.parametrize('changes, words', [

@@ -23,7 +23,8 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.engine import client_store
 from moon_jax.errors import DivergedError
 from moon_jax.simulation import records
-from moon_jax.simulation.simulation import Simulation, Simulations
+from moon_jax.simulation.program import Program
+from moon_jax.simulation.simulation import Simulation
 
 NUM_CLIENTS = 8
 NUM_TRAIN, NUM_TEST, NUM_HELD = 90, 37, 24
@@ -72,7 +73,7 @@ def make(**changes):
       'learning_rate': .05, 'local_epochs': 2, **changes})
 
 
-def train(simulations, num_rounds):
+def train(program, num_rounds):
   """Trains all runs for some of their rounds, and evaluates each.
 
   Returns:
@@ -83,9 +84,9 @@ def train(simulations, num_rounds):
     runs = [run for run, count in enumerate(num_rounds)
             if index < count and not (
                 lines[run] and isinstance(lines[run][-1], DivergedError))]
-    for run, outcome in zip(runs, simulations.run_round(runs)):
+    for run, outcome in zip(runs, program.run_round(runs)):
       lines[run].append(outcome if isinstance(outcome, DivergedError) else
-                        evaluated(simulations.runs[run], outcome))
+                        evaluated(Simulation(program, run=run), outcome))
   return lines
 
 
@@ -103,8 +104,8 @@ def evaluated(simulation, record):
 
 def train_alone(federation, num_rounds):
   """Returns the simulation, and the result of `train` for its run."""
-  simulations = Simulations([federation])
-  return simulations.runs[0], train(simulations, [num_rounds])[0]
+  simulation = Simulation(federation)
+  return simulation, train(simulation.program, [num_rounds])[0]
 
 
 def assert_equal(a, b, atol=0.):
@@ -132,19 +133,19 @@ def assert_as_alone(federations, num_rounds, atol=0., is_exact=None):
 
   Runs that are not exact may differ by `atol`, others have the same bits.
   """
-  simulations = Simulations(federations)
-  simulations.compile()
-  lines = train(simulations, num_rounds)
+  program = Program(federations)
+  program.compile()
+  lines = train(program, num_rounds)
   for run, (federation, count) in enumerate(zip(federations, num_rounds)):
     alone, expected = train_alone(federation, count)
     tolerance = 0 if is_exact is None or is_exact[run] else atol
-    found = simulations.runs[run]
+    found = Simulation(program, run=run)
     assert found.rounds_done == alone.rounds_done == count
     assert (found.num_lanes, found.num_devices) == (
         alone.num_lanes, alone.num_devices)
     assert_equal(found.state_on_host(), alone.state_on_host(), tolerance)
     assert_equal(lines[run], expected, tolerance)
-  return simulations, lines
+  return program, lines
 
 
 def accuracy(logits, labels):
@@ -172,10 +173,10 @@ def test_all_that_may_differ_in_one_program():
            client_tests=held(3)),
       make(**own, seed=4, cohorts=[[0], [3, 4]], dropout_rate=.9,
            client_tests=held(0))]
-  simulations, lines = assert_as_alone(
+  program, lines = assert_as_alone(
       federations, [3, 2, 3, 3, 2], ATOL, [True, True, True, False, False])
-  assert simulations.num_lanes == simulations.num_devices == 2
-  assert [run.num_lanes for run in simulations.runs] == [2, 2, 2, 1, 1]
+  assert program.num_lanes == program.num_devices == 2
+  assert [run.spec.shape.num_lanes for run in program.runs] == [2, 2, 2, 1, 1]
   assert ['validation_accuracy' in line[0] for line in lines] == [
       False, True, True, False, False]
 
@@ -263,38 +264,39 @@ def alone(run):
            copied(simulation.state_on_host())) for _ in range(4)]
 
 
-def assert_states_as_alone(simulations, num_rounds):
-  for run, (simulation, done) in enumerate(zip(simulations.runs, num_rounds)):
-    assert simulation.rounds_done == done
-    assert_equal(simulation.state_on_host(), alone(run)[done - 1][1])
+def assert_states_as_alone(program, num_rounds):
+  for run, done in enumerate(num_rounds):
+    assert program.runs[run].rounds_done == done
+    assert_equal(program.state_on_host(run), alone(run)[done - 1][1])
 
 
 @pytest.mark.long
 def test_a_run_that_diverges_ends_alone():
   federations = three(rate=1e30)
-  simulations = Simulations(federations)
-  train(simulations, [1, 1, 1])
-  before = copied(simulations.runs[1].state_on_host())
+  program = Program(federations)
+  train(program, [1, 1, 1])
+  before = copied(program.state_on_host(1))
   start = time.perf_counter()
-  outcomes = simulations.run_round([0, 1, 2])
+  outcomes = program.run_round([0, 1, 2])
   seconds = time.perf_counter() - start
   assert outcomes[0].seconds + outcomes[2].seconds <= seconds  # shares
-  assert_states_as_alone(simulations, [2, 1, 2])
+  assert_states_as_alone(program, [2, 1, 2])
   # Again, and beside runs of later rounds: nothing has changed.
   assert isinstance(outcomes[1], DivergedError)
-  again, = simulations.run_round([1])
+  again, = program.run_round([1])
   _, expected = train_alone(federations[1], 2)
   assert str(again) == str(outcomes[1]) == str(expected[1])
-  assert_equal(simulations.runs[1].state_on_host(), before)
-  for run, outcome in zip((0, 2), simulations.run_round([0, 2])):
-    assert_equal(evaluated(simulations.runs[run], outcome), alone(run)[2][0])
-  assert_states_as_alone(simulations, [3, 1, 3])
+  assert_equal(program.state_on_host(1), before)
+  for run, outcome in zip((0, 2), program.run_round([0, 2])):
+    line = evaluated(Simulation(program, run=run), outcome)
+    assert_equal(line, alone(run)[2][0])
+  assert_states_as_alone(program, [3, 1, 3])
 
 
 def test_no_part_of_a_failed_round_is_kept(monkeypatch):
   """Though the messages and states of all its clients are finite."""
-  simulations = Simulations(three())
-  train(simulations, [1, 1, 1])
+  program = Program(three())
+  train(program, [1, 1, 1])
   left_out = records.left_out
 
   def fail(federation, *rest):
@@ -303,23 +305,23 @@ def test_no_part_of_a_failed_round_is_kept(monkeypatch):
     return left_out(federation, *rest)
 
   monkeypatch.setattr(records, 'left_out', fail)
-  outcomes = simulations.run_round([0, 1, 2])
+  outcomes = program.run_round([0, 1, 2])
   assert [isinstance(outcome, DivergedError) for outcome in outcomes] == [
       False, True, False]
   monkeypatch.undo()  # before the run that trains alone
-  assert_states_as_alone(simulations, [2, 1, 2])
+  assert_states_as_alone(program, [2, 1, 2])
 
 
 def test_states_move_between_programs_and_runs_have_unlike_rounds():
   """A run resumes beside one that begins, and then resumes alone."""
-  simulations = Simulations(three())
-  simulations.runs[1].restore(copied(alone(1)[0][1]))
-  assert [run.rounds_done for run in simulations.runs] == [0, 1, 0]
-  simulations.run_round([0, 1])
-  simulations.run_round([1, 2])
-  assert_states_as_alone(simulations, [1, 3, 1])
+  program = Program(three())
+  program.restore(1, copied(alone(1)[0][1]))
+  assert [run.rounds_done for run in program.runs] == [0, 1, 0]
+  program.run_round([0, 1])
+  program.run_round([1, 2])
+  assert_states_as_alone(program, [1, 3, 1])
   last = Simulation(three()[1])
-  last.restore(copied(simulations.runs[1].state_on_host()))
+  last.restore(copied(program.state_on_host(1)))
   assert_equal(evaluated(last, last.run_round()), alone(1)[3][0])
   assert_equal(last.state_on_host(), alone(1)[3][1])
 
@@ -328,13 +330,14 @@ def test_states_move_between_programs_and_runs_have_unlike_rounds():
 def test_order_and_storage_change_nothing(storage, tmp_path):
   order = 2, 0, 1
   federations = three(client_state=storage)
-  simulations = Simulations([federations[run] for run in order],
-                            [str(tmp_path / f'{run}') for run in order])
-  lines = train(simulations, [2, 1, 2])
+  program = Program([federations[run] for run in order],
+                    [str(tmp_path / f'{run}') for run in order])
+  lines = train(program, [2, 1, 2])
   everyone = np.zeros(NUM_CLIENTS, int), np.arange(NUM_CLIENTS)
-  for run, simulation, found in zip(order, simulations.runs, lines):
+  for index, (run, found) in enumerate(zip(order, lines)):
     assert_equal(found, [line for line, _ in alone(run)[:len(found)]])
-    state, expected = simulation.state_on_host(), alone(run)[len(found) - 1][1]
+    state = program.state_on_host(index)
+    expected = alone(run)[len(found) - 1][1]
     assert_equal(state._replace(clients=()), expected._replace(clients=()))
     assert_equal(*(client_store.read(each.clients, *everyone)
                    for each in (state, expected)))

@@ -12,7 +12,7 @@ import federation as fed
 from moon_jax.algorithms.feddisco import feddisco
 from moon_jax.algorithms.server import with_server_optimizer
 from moon_jax.errors import DivergedError, UserError
-from moon_jax.simulation import simulation as simulation_lib
+from moon_jax.simulation import program as program_lib
 from moon_jax.simulation.simulation import Simulation
 
 THREE = tiny_federation.make().data._replace(class_names=('a', 'b', 'c'))
@@ -24,7 +24,7 @@ def bytes_per_round(num_rounds=1, has_state=False, **changes):
   """Bytes per round, to compare with counts by hand."""
   simulation = Simulation(tiny_federation.make(
       data=THREE, model=fed.linear_model(has_state), **changes))
-  simulation._program._rounds_done[:] = num_rounds
+  simulation.program.runs[0].rounds_done = num_rounds
   return simulation.bytes_per_round()
 
 
@@ -95,7 +95,7 @@ def test_rounds_train_when_they_are_taken_and_the_first_one_compiles(
     caplog, monkeypatch):
   """It logs so, unless the program has been compiled before."""
   caplog.set_level('INFO', 'moon_jax')
-  monkeypatch.setattr(simulation_lib, '_PATIENCE', 0.)
+  monkeypatch.setattr(program_lib, '_PATIENCE', 0.)
   simulation = Simulation(tiny_federation.make())
   with pytest.warns(UserWarning, match=r'nothing was trained.*run\(2\)'):
     simulation.rounds(2)

@@ -23,7 +23,7 @@ from moon_jax.report import groups
 from moon_jax.rundir import export
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
-from moon_jax.simulation import simulation as simulation_lib
+from moon_jax.simulation import program as program_lib
 from moon_jax.sweep import run as run_lib
 from moon_jax.sweep.grid import Sweep
 from moon_jax.training import prepare, trainer
@@ -79,8 +79,8 @@ class Killed(BaseException):
     (Workdir, 'append_metrics', 5), *[
         pytest.param(*at, marks=pytest.mark.slow) for at in (
             (Workdir, 'write_summary', 3), (Workdir, 'begin', 2),
-            (simulation_lib.Simulations, 'compile', 1),
-            (simulation_lib.Round, 'start', 2), (Checkpoints, 'save', 5),
+            (program_lib.Program, 'compile', 1),
+            (program_lib.Round, 'start', 2), (Checkpoints, 'save', 5),
             (export, 'to_safetensors', 2))]])
 def test_a_sweep_killed_anywhere_resumes_to_the_same_bits(
     owner, name, number, whole, tmp_path):
@@ -415,7 +415,7 @@ def test_memory_that_runs_out_names_fewer_runs(whole, tmp_path, monkeypatch):
   error = jax.errors.JaxRuntimeError(
       'RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes.')
   with monkeypatch.context() as changed:
-    changed.setattr(simulation_lib.Round, 'start', raising(error))
+    changed.setattr(program_lib.Round, 'start', raising(error))
     with pytest.raises(OutOfMemory, match=(
         r'with 2 lane\(s\) with 3 of 3 runs unfinished; the same command '
         'resumes them .*Give max_runs=1, or ')):

@@ -111,11 +111,9 @@ def test_arguments_have_the_shapes_of_a_run(changes):
   simulation = Simulation(federation)
   assert simulation.num_devices == 2
   spec = round_spec.make(federation, 2, 2)
-  program = simulation._program
-  table, data = simulation._program._rounds.prepared([0])
-  round_ = Round(spec.program, program._mesh, program._training.spec)
-  expected = round_._on_devices(
-      simulation.state, program._hparams_of([0]), table, data)
+  program = simulation.program
+  round_ = Round(spec.program, program.mesh, program.training.spec)
+  expected = round_._on_devices(*program.round_arguments([0]))
   actual = plan.arguments(spec)
   assert jax.tree.structure(actual) == jax.tree.structure(expected)
   for shape, array in zip(*map(jax.tree.leaves, (actual, expected))):
@@ -148,7 +146,7 @@ def test_the_compiled_round_is_that_of_a_run(monkeypatch):
     plan.compile_round(spec, devices.mesh(2))
   reasons.pop()
   compiled = plan.compile_round(spec, devices.mesh(2))
-  memory = simulation._program._round._run.memory_analysis()
+  memory = simulation.program._round._run.memory_analysis()
   data, model = DATASET, round_spec.bytes_of(spec.model)
   assert compiled.parts == {
       'models, client state and table of a round':

@@ -35,7 +35,7 @@ from moon_jax.rundir import export
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import checks
-from moon_jax.simulation import simulation as simulation_lib
+from moon_jax.simulation import program as program_lib
 from moon_jax.training import recorder, run
 from moon_jax.training.signals import Interrupt
 import small_runs
@@ -158,17 +158,17 @@ def test_a_client_without_numbers_stops_the_run_or_is_left_out(
 
 def test_memory_that_runs_out_in_a_round_loses_nothing(
     whole, tmp_path, monkeypatch):
-  start = simulation_lib.Round.start
+  start = program_lib.Round.start
 
   def fail(self, state, *rest):
-    if int(state.round) == 1:
+    if state.round[0] == 1:
       raise _NO_MEMORY
     return start(self, state, *rest)
 
   why = (r'out of memory with {} lane\(s\).* \(RESOURCE_EX.*\. Give {}a '
          'smaller batch_size=16').format
   with monkeypatch.context() as changed:
-    changed.setattr(simulation_lib.Round, 'start', fail)
+    changed.setattr(program_lib.Round, 'start', fail)
     with pytest.raises(OutOfMemory, match=why(2, 'lanes=1, or ')):
       run.run(at(tmp_path / 'chosen'))
     with pytest.raises(OutOfMemory, match=why(1, '')):
@@ -184,7 +184,7 @@ def test_memory_that_runs_out_in_an_evaluation_loses_nothing(
   evaluates = at(tmp_path / 'clients', client_eval_every=1)
   with monkeypatch.context() as changed:
     changed.setattr(
-        simulation_lib.Simulation, 'evaluate', raising(_NO_MEMORY))
+        program_lib.Program, 'evaluate', raising(_NO_MEMORY))
     with pytest.raises(OutOfMemory, match='out of memory'):
       run.run(at(tmp_path / 'run'))
     with pytest.raises(OutOfMemory):
@@ -196,8 +196,8 @@ def test_memory_that_runs_out_in_an_evaluation_loses_nothing(
 
 
 @pytest.mark.parametrize('where, name, remedy', [
-    (simulation_lib.Round, 'compile', 'lanes=1, or '),
-    (simulation_lib, 'TrainingSet', '')])
+    (program_lib.Round, 'compile', 'lanes=1, or '),
+    (program_lib, 'TrainingSet', '')])
 def test_memory_that_runs_out_in_compiling_or_before(
     where, name, remedy, tmp_path, monkeypatch):
   """Before, the number of lanes is not known, and does not matter."""
@@ -212,15 +212,15 @@ _WITH_LITTLE_MEMORY = """if True:
     import resource
     from moon_jax import train
     from moon_jax.cli import command_line
-    from moon_jax.simulation import simulation
+    from moon_jax.simulation import program
     from moon_jax.training import trainer
 
     def limit(num_bytes):
       resource.setrlimit(resource.RLIMIT_AS, (num_bytes,
                                               resource.RLIM_INFINITY))
 
-    def start(self, state, *rest, begin=simulation.Round.start):
-      if int(state.round) == 1 and 'FITS' not in os.environ:
+    def start(self, state, *rest, begin=program.Round.start):
+      if state.round[0] == 1 and 'FITS' not in os.environ:
         pages = int(open('/proc/self/statm').read().split()[0])
         limit(pages * resource.getpagesize()
               + int(2.7 * self.temporary_bytes()))  # for two of four devices
@@ -230,7 +230,7 @@ _WITH_LITTLE_MEMORY = """if True:
       limit(resource.RLIM_INFINITY)  # of the device, not of the host
       return of(self)
 
-    simulation.Round.start, trainer.Trainer._save_and_close = start, leave
+    program.Round.start, trainer.Trainer._save_and_close = start, leave
     command_line.start('moon_jax.train', train.train, train._PAGE)
     """
 

@@ -132,16 +132,16 @@ def test_a_signal_ends_no_process_of_a_python_program(tmp_path):
       import signal
       import time
       import moon_jax as mj
-      from moon_jax.simulation.simulation import Simulations
+      from moon_jax.simulation.program import Program
       signal.signal(signal.SIGINT, signal.default_int_handler)
 
-      def compile(simulations):
+      def compile(program):
         for _ in range(count):
           signal.raise_signal(signal.SIGINT)
         time.sleep(.5)  # until the thread has read the signal
         return 0.
 
-      Simulations.compile = compile
+      Program.compile = compile
       for count in 1, 2:
         try:
           mj.run(mj.Config(

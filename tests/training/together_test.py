@@ -11,7 +11,7 @@ from benchmarks import common
 from moon_jax.errors import DivergedError, InterruptedRun
 from moon_jax.simulation import checks
 from moon_jax.simulation.evaluation import Evaluator
-from moon_jax.simulation.simulation import Simulations
+from moon_jax.simulation.program import Program
 from moon_jax.training import prepare, run, trainer
 from moon_jax.training.signals import Interrupt
 import small_runs
@@ -103,13 +103,13 @@ def test_runs_that_began_alone_finish_together(whole, tmp_path, monkeypatch):
     train(tmp_path, [2])
   assert len(files(tmp_path, 2)[0]) == 1
   compile_runs, compile_seconds, start = (
-      Simulations.compile, [], time.perf_counter())
+      Program.compile, [], time.perf_counter())
 
   def compile_(self):
     compile_seconds.append(compile_runs(self))
     return compile_seconds[-1]
 
-  monkeypatch.setattr(Simulations, 'compile', compile_)
+  monkeypatch.setattr(Program, 'compile', compile_)
   summaries = train(tmp_path)
   # Each run has its share of the time that all took together.
   total = lambda name: sum(summary[name] for summary in summaries)
