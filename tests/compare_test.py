@@ -240,6 +240,8 @@ def test_all_tables_round_a_mean_alike(run, tmp_path):
 def test_a_target_in_percent_has_a_remedy(runs, run):
   status, _, err = run(runs, '--target=80')
   assert status == 2 and 'got 80. Write --target=0.8 for 80%' in err
+  _, _, err = run(runs, '--target=62.5')
+  assert 'Write --target=0.625 for 62.5%' in err
   status, out, _ = run(runs, '--target=0.8')
   assert not status and 'rounds to 80.00% test accuracy' in out
 

@@ -94,6 +94,15 @@ def test_clients_are_in_order_and_were_sampled_so_far(tmp_path):
       ['2', '10', '-', '0.5000']]
 
 
+def test_lost_updates_of_clients_are_shown(tmp_path):
+  path = made_runs.write(tmp_path / 'run', [.5], num_rounds=1)
+  line = made_runs.line(1, .5)
+  for received, is_shown in ([True] * 3, False), ([True, False, True], True):
+    line['clients']['received'] = received
+    (path / 'metrics.jsonl').write_text(json.dumps(line) + '\n')
+    assert ('received' in command.text(read.read(path))) == is_shown
+
+
 def test_heldout_accuracies_of_clients_come_first(tmp_path):
   path = made_runs.write(tmp_path / 'run', [.5], num_rounds=1)
   line = made_runs.line(1, .5)

@@ -482,6 +482,9 @@ def test_effective_steps(rho, pull):
   oscillating = fednova_lib.effective_steps(
       jnp.int32(8), *np.float32([0., 2.]))
   np.testing.assert_array_equal(oscillating, 1.)  # instead of 0
+  most = fednova_lib.effective_steps(
+      jnp.int32(2**24 - 1), *np.float32([0., 0.]))
+  np.testing.assert_array_equal(most, 2**24 - 1.)
   without = (1 - .7**7) / .3  # section 4.2 of the paper
   np.testing.assert_allclose(fednova_lib.effective_steps(
       jnp.int32(7), *np.float32([0., .3])), without, rtol=1e-6)

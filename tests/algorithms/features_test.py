@@ -58,6 +58,17 @@ def least_squares(p):
   return x / x.sum()
 
 
+def test_weights_of_ill_conditioned_matrices():
+  """Of condition number 1e6; their entries are those of float32."""
+  for seed in range(6):
+    random = np.random.default_rng(seed)
+    basis, _ = np.linalg.qr(random.normal(size=(12, 12)))
+    p = basis * np.geomspace(1, 1e-6, 12) @ basis.T
+    scale = 1 / np.sqrt(np.diag(p))
+    p = np.float64(np.float32(p * scale * scale[:, None]))
+    np.testing.assert_allclose(weights(p), least_squares(p), atol=5e-5)
+
+
 @pytest.mark.parametrize('seed', [1, 2])
 def test_many_clients_of_two_classes_mix_their_heads_best(seed):
   """Of 3 features, with thousands of examples: variances are small."""

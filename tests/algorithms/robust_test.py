@@ -578,6 +578,12 @@ def test_too_few_clients_are_an_error():
     failing.run(3)
 
 
+def test_rules_assume_hostile_clients_of_a_round():
+  """And not of the whole federation: 2 of 10, of 20 clients."""
+  config = Config(num_clients=20, participation=.5, aggregation='krum')
+  assert registry.make(config).min_received == robust.krum(2).min_received
+
+
 def test_fltrust_needs_an_honest_client_in_each_round():
   config = Config(dataset='digits', algorithm='fedavg', model='mlp',
                   aggregation='fltrust', attack='sign_flip')

@@ -135,6 +135,19 @@ def test_help_of_all_functions(kind):
     assert not any(line.endswith(' ') for line in text.splitlines())
 
 
+def test_help_of_parts_in_a_narrow_terminal(capsys, monkeypatch):
+  """It is as wide as in one of 50 columns, as the help of all flags is."""
+  page = help_page.Page('A command.', (), 'Flags of the command')
+  texts = []
+  for columns in '50', '20':
+    monkeypatch.setenv('COLUMNS', columns)
+    for words in ['--help', 'rounds'], ['--help', 'rounds.fedbuff']:
+      with pytest.raises(SystemExit):
+        help_page.answer(words, page, 'command')
+    texts.append(capsys.readouterr().out)
+  assert texts[0] == texts[1] and 'concurrency=VALUE' in texts[0]
+
+
 @pytest.mark.parametrize('name, message', [
     ('algoritm', 'did you mean --help algorithm?'),
     ('algoritm.moon', 'did you mean --help algorithm.moon?'),

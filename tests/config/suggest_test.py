@@ -147,6 +147,17 @@ def test_other_values_have_no_suggestion(flag, given):
   assert spelling.value(flag, given, choices(flag)) == ''
 
 
+@pytest.mark.parametrize('given, hint', [
+    ('mine.split', '; did you mean --partition=mine:split?'),
+    ('a.mine.split', '; did you mean --partition=a.mine:split?'),
+    ('partition.npz', ''), ('runs.data.csv', ''), ('mine.', '')])
+def test_a_module_and_a_function_have_a_colon_and_files_do_not(given, hint):
+  with pytest.raises(UserError) as error:
+    Config(partition=given)
+  _, found, rest = str(error.value).partition('; did you mean')
+  assert found + rest == hint
+
+
 @pytest.mark.parametrize('name', _NAMED)
 def test_names_are_checked(name):
   for valid in (*FACTS[name]['names'], 'package.module:function'):

@@ -199,6 +199,18 @@ def test_a_rule_of_a_clock_does_not_depend_on_the_planned_rounds(digits):
   assert made[0].algorithm.min_received == made[1].algorithm.min_received
 
 
+def test_rounds_wait_until_the_clients_that_a_rule_needs_are_available(digits):
+  config = Config(
+      dataset='digits', model='mlp', algorithm='fedavg', num_clients=20,
+      partition='iid', participation=.5, num_rounds=20,
+      clock='lognormal(availability=0.3)')
+  plain, robust = (
+      [len(cohort) for cohort in build.federation(dataclasses.replace(
+          config, aggregation=rule), digits).cohorts]
+      for rule in ('average', 'krum(byzantine=2)'))
+  assert min(plain) < 7 <= min(robust)
+
+
 @pytest.mark.parametrize('changes', [
     {'labels': 'noise'}, {'labels': 'shift'}, {'train_examples': 100},
     {'validation_fraction': .1}, {'attack': 'label_flip'},

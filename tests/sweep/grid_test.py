@@ -129,6 +129,8 @@ def test_a_union_keeps_the_order_and_has_each_run_once():
       ('moon',), ('moon(mu=1)',), ('fedavg',), ('moon(mu=2)',)]
   assert sweep.axes == ('algorithm.mu', 'algorithm')
   assert sweep.merged == 1
+  merged = Sweep.grid(BASE, lanes=[1, 2])  # two equal runs
+  assert ((sweep | merged).merged, (merged | sweep).merged) == (3, 3)
 
 
 @pytest.mark.parametrize('axes, message', [
