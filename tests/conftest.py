@@ -17,6 +17,7 @@ os.environ.setdefault('JAX_NUM_CPU_DEVICES', '2')
 
 import forked  # noqa: E402
 import jax  # noqa: E402
+from jax._src import compiler  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
@@ -127,6 +128,33 @@ def golden_partitions(golden_dir):
       (arrays[f'{case["dataset"]}/labels'].astype(np.int32), case,
        arrays[f'{j}/sizes'], str(arrays[f'{j}/indices_sha256']))
       for j, case in enumerate(json.loads(str(arrays['meta'])))]
+
+
+@pytest.fixture(scope='session', autouse=True)
+def fast_compiler():
+  """Small programs compile in half the time, unless a test is `optimized`.
+
+  XLA's emitters of fusions make larger code than its loops, and splitting it
+  for threads takes longer than to compile it. XLA_FLAGS would be for the whole
+  process, and a version of XLA ends it if it lacks a flag.
+  """
+  options = {'xla_cpu_use_fusion_emitters': False,
+             'xla_cpu_parallel_codegen_split_count': 1}
+  of_jax = compiler.get_compile_options
+  try:
+    jax.jit(lambda: 0, compiler_options=options)()
+  except jax.errors.JaxRuntimeError:  # a version of XLA without them
+    options = {}
+
+  def get_compile_options(*args, env_options_overrides=None, **kwargs):
+    is_fast = jax.config.read('jax_disable_most_optimizations')
+    return of_jax(*args, env_options_overrides={
+        **(options if is_fast else {}), **(env_options_overrides or {})},
+                  **kwargs)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(compiler, 'get_compile_options', get_compile_options)
+    yield
 
 
 @pytest.fixture(scope='session', autouse=True)

@@ -82,6 +82,7 @@ def test_lost_updates_change_the_client_and_not_the_server():
   assert np.abs(w - w_everyone).max() > 1e-3
 
 
+@pytest.mark.usefixtures('optimized')  # bits are those of users
 def test_noise_depends_on_the_client_and_not_on_lanes():
   std = np.float32(np.repeat([0] * 4 + [.5] * 4, fed.SIZES))[:, None]
   models, round_fns = [], {}
