@@ -17,14 +17,7 @@ import sys
 import traceback
 from typing import Any
 
-from moon_jax.config import spelling
 from moon_jax.errors import first_line, setting, UserError
-
-
-def name_in(source: str) -> str:
-  """Returns the MODULE:FUNCTION of a call of your own; '' of another one."""
-  name = source.partition('(')[0]
-  return name if spelling.is_user_code(name) else ''
 
 
 def search_current_directory() -> None:

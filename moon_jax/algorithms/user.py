@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from moon_jax import errors, trees, user_code
 from moon_jax.algorithms import base, fedavg
 from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message
+from moon_jax.config import spelling
 from moon_jax.errors import setting, UserError
 from moon_jax.models import Model
 from moon_jax.models import user as user_model
@@ -90,7 +91,7 @@ def check(algorithm: Algorithm, model: Model, example: jax.Array, labels: Any,
 
   traced = lambda model: jax.eval_shape(
       functools.partial(trace, model), jax.random.key(0))
-  own = user_code.name_in(algorithm.source)
+  own = spelling.custom_name(algorithm.source)
   try:
     if own:
       user_code.call('algorithm', own, traced, model)

@@ -103,6 +103,12 @@ def is_user_code(name: str) -> bool:
   return bool(re.fullmatch(r'\w+(\.\w+)*:\w+', name))
 
 
+def custom_name(call: str) -> str:
+  """Returns the MODULE:FUNCTION of a call of your own; '' of another one."""
+  name = call.partition('(')[0]
+  return name if is_user_code(name) else ''
+
+
 def letters(name: str) -> str:
   """Returns the letters and digits of a name, in lower case."""
   return re.sub(r'[^a-z0-9]', '', name.lower())

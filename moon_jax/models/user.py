@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moon_jax import errors, tasks, trees, user_code
-from moon_jax.config import parts
+from moon_jax.config import parts, spelling
 from moon_jax.config.parts import Part
 from moon_jax.errors import setting, UserError
 from moon_jax.models import layers
@@ -344,7 +344,7 @@ def check(model: Model, example: jax.Array, num_classes: int,
 
   shapes = functools.partial(jax.eval_shape, trace, jax.random.key(0))
   name = errors.setting('model', model.source) if model.source else 'model'
-  own = user_code.name_in(model.source)
+  own = spelling.custom_name(model.source)
   variables, results = (
       user_code.call('model', own, shapes) if own else shapes())
   for (outputs, after), mode in zip(results, ('True', 'False')):

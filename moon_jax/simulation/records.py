@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from moon_jax import user_code
+from moon_jax.config import spelling
 from moon_jax.distributed import devices
 from moon_jax.engine import schedule
 from moon_jax.engine.local import TrainData
@@ -302,7 +302,7 @@ def diverged(reason: str, federation: Federation, index: int,
   method = f'{setting("algorithm", source)} ' if source else ''
   value = federation.hparams(index)['learning_rate']
   scale = '; '.join(federation_checks.unscaled(federation.data))
-  is_own = not source or user_code.name_in(source)
+  is_own = not source or spelling.custom_name(source)
   return DivergedError(
       f'{reason} ({method}{rate}={value:g})',
       (f'{scale}, or lower' if scale else 'Lower') + f' {rate}'
