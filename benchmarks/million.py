@@ -111,7 +111,7 @@ def _moon_cnn(case, num_clients, num_rounds, directory, callback):
   simulation = mj.Simulation(mj.Federation(
       data=data, clients=clients, model=mj.simple_cnn(data.num_classes),
       algorithm=mj.moon(mu=1.), client_state='disk', local_epochs=1,
-      batch_size=10, cohorts=mj.cohort.sample(
+      batch_size=10, rounds=mj.rounds.sampled(
           num_clients, _PER_ROUND, num_rounds, seed=0)), directory)
   for record in simulation.rounds(num_rounds, eval_every=num_rounds):
     callback(simulation, record)

@@ -12,7 +12,7 @@ federation = mj.Federation(
     data=data,
     clients=mj.partition.shards(
         data.train_labels, NUM_CLIENTS, shards_per_client=2, seed=0),
-    cohorts=mj.cohort.sample(
+    rounds=mj.rounds.sampled(
         NUM_CLIENTS, cohort_size=4, num_rounds=NUM_ROUNDS, seed=0),
     model=mj.mlp(data.num_classes), algorithm=mj.fedavg(), local_epochs=2,
     batch_size=16, learning_rate=0.05, evaluate_clients=True)

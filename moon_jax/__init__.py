@@ -12,9 +12,9 @@
       print(record.round, record.test_accuracy)
 
 Tasks: `Task`, and `tasks` with those of the package.
-Data: `load_dataset`, `from_huggingface`, `Dataset`, `partition`, `cohort`,
-`selection`, `label_shift`; `ClientTests` and `client_tests`, held-out data of
-clients.
+Data: `load_dataset`, `from_huggingface`, `Dataset`, `partition`, `rounds`,
+`cohort`, `selection`, `label_shift`; `ClientTests` and `client_tests`, held-out
+data of clients.
 Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
 `transformer`; `Model` and `Outputs`; `from_flax` and `from_nnx` wrap Flax
 modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and

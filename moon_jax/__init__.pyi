@@ -55,6 +55,7 @@ from .data import (
   cohort,
   label_shift,
   partition,
+  rounds,
   selection,
 )
 from .data.client_tests import ClientTests

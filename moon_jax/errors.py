@@ -14,8 +14,6 @@ _MAX_CHARACTERS = 200  # of an error of a library in a message
 # Arguments in Python -> flags of another name.
 _FLAGS = {
     'candidates': 'cohort.candidates', 'cohorts': 'cohort',
-    'dropout_rate': 'rounds.dropout_rate',
-    'dropout_stage': 'rounds.dropout_stage',
     'num_groups': 'labels.groups', 'rates': 'labels', 'selection': 'cohort'}
 # Whether messages name flags, as those of commands, or arguments in Python.
 _IS_COMMAND = contextvars.ContextVar('is_command', default=False)

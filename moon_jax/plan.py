@@ -61,12 +61,12 @@ def measured(config: Config) -> str:
 
   spec = round_spec.alone(
       build.federation(config), num_checkpoints=config.num_checkpoints())
-  shape, cohorts = spec.shape, spec.federation.cohorts
+  shape = spec.shape
   rates = plan_lib.measure(spec, config)
   cost = plan_lib.estimate([spec], [config], rates)
   steps = statistics.fmean(
-      float(spec.steps_C[cohort].sum())
-      for cohort in cohorts[:plan_lib.ROUNDS])
+      float(spec.steps_C[cohort.clients].sum())
+      for cohort in spec.federation.first_cohorts(plan_lib.ROUNDS))
   utilization = steps / (shape.num_lanes * cost.rows / cost.rounds)
   state, copy, *_ = (part.size for part in memory.on_host(spec))
   num_jobs = shape.jobs_per_device * shape.num_devices

@@ -227,7 +227,7 @@ def test_partitions(here):
 
 def test_selection(here, capsys):
   text = page('selection')
-  _, in_python = programs(text)
+  _, *in_python = programs(text)
   save_modules(text)
   for name, command in zip(
       ('choice', 'oort', 'own'), commands(text), strict=True):
@@ -236,7 +236,7 @@ def test_selection(here, capsys):
         name, 'metrics.jsonl').read_text().splitlines()]
     assert len({tuple(cohort) for cohort in selected}) > 2
   capsys.readouterr()
-  execute(in_python, 'selection.md')
+  execute('\n'.join(in_python), 'selection.md')
   assert len(capsys.readouterr().out.splitlines()) == 20
 
 

@@ -166,21 +166,22 @@ def test_ranges_of_arguments(name):
 def timeline(**fields):
   """A plan of two rounds, with a field whose last number is given."""
   plan = Timeline([[0, 1, 2], [2, 0, 1]], [1., 2.])
-  return lambda x: tiny_federation.make(timeline=plan._replace(
+  return lambda x: mj.rounds.timed(plan._replace(
       **{name: [[first] * 3, [first, first, x]]
          for name, first in fields.items()}))
 
 
 def stale(x):
   return tiny_federation.make(
-      timeline=Timeline([[0], [1], [2], [0, 1, 2]], [1., 2., 3., 4.],
-                        [[0], [1], [2], [0, 0, x]]),
+      rounds=mj.rounds.timed(Timeline(
+          [[0], [1], [2], [0, 1, 2]], [1., 2., 3., 4.],
+          [[0], [1], [2], [0, 0, x]])),
       algorithm=mj.asynchronous.with_staleness(mj.fedavg(), 2))
 
 
 def with_selection(**fields):
   return tiny_federation.make(
-      selection=mj.selection.oort(), cohorts=[[0, 1]] * 2, **fields)
+      rounds=mj.rounds.selected(mj.selection.oort(), **fields))
 
 
 def array(x, first=1., size=3):
@@ -195,10 +196,16 @@ ONE_OF_MANY = {
     'timeline.fractions': (
         timeline(fractions=.5), (TINY, 1.), (0., above(1.), math.nan)),
     'timeline.staleness': (stale, (0, 2), (-1, 3)),
-    'cohorts': (lambda x: tiny_federation.make(cohorts=[[0, 1], [1, x]]),
-                (0, 2), (-1, 3, 1)),
+    'cohorts': (
+        lambda x: tiny_federation.make(rounds=mj.rounds.listed(
+            [[0, 1], [1, x]])), (0, 2), (-1, 3, 1)),
+    'cohort_size': (
+        lambda x: with_selection(cohort_size=x), (1, 3), (0, 4)),
+    'rate': (
+        lambda x: mj.rounds.with_dropout(mj.rounds.all_clients(), x),
+        (0., below(1.)), (-TINY, 1., math.nan)),
     'client_seconds': (
-        lambda x: with_selection(client_seconds=array(x)),
+        lambda x: with_selection(cohort_size=2, client_seconds=array(x)),
         (0., 1e30), (-TINY, math.nan, math.inf)),
     'input_noise_std': (
         lambda x: tiny_federation.make(

@@ -50,7 +50,7 @@ def write_inputs(words: list[str], path: str) -> dict:
   params = simulation.global_model()['params']
   np.savez(
       path, clients=np.stack(clients),
-      cohorts=np.array(federation.cohorts), mean=data.mean, std=data.std,
+      cohorts=np.array(federation.rounds.cohorts), mean=data.mean, std=data.std,
       train_inputs=data.train_inputs, train_labels=data.train_labels,
       test_inputs=data.test_inputs, test_labels=data.test_labels,
       **{f'{layer}/{name}': np.asarray(leaf)

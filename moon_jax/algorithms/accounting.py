@@ -1,14 +1,10 @@
 """The privacy loss of a run, computed by Google's dp-accounting."""
 
-from collections import Counter
-from collections.abc import Sequence
-import itertools
-
 from moon_jax.algorithms import registry
 from moon_jax.config import Config
 
 
-def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
+def epsilon(config: Config, most_visits: int, num_rounds: int) -> float:
   """Returns epsilon, the privacy loss of one client's data at delta.
 
   It covers the sequence of global models, which is all that DP-FedAvg protects,
@@ -33,7 +29,8 @@ def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
 
   Args:
     config: with a noise_multiplier above 0.
-    cohorts: the clients of each round so far.
+    most_visits: in how many of the rounds so far a client took part at most.
+    num_rounds: the number of these rounds.
   """
   import dp_accounting
   from dp_accounting import rdp
@@ -47,15 +44,14 @@ def epsilon(config: Config, cohorts: Sequence[Sequence[int]]) -> float:
     return float(accountant.get_epsilon(private['delta']))
 
   gaussian = dp_accounting.GaussianDpEvent(private['noise_multiplier'] / 2)
-  visits = Counter(itertools.chain.from_iterable(cohorts))
   if config.privacy.name == 'example':
-    return bound(gaussian, max(visits.values()) * (
+    return bound(gaussian, most_visits * (
         config.local_steps or config.local_epochs))
-  bounds = [bound(gaussian, max(visits.values()))]
+  bounds = [bound(gaussian, most_visits)]
   is_stateless = not registry.method(config).keeps_client_state
   is_central = private['noise_by'] == 'server'
   if config.cohort.name != 'file' and is_stateless and is_central:
     sampled = dp_accounting.SampledWithoutReplacementDpEvent(
         config.num_clients, config.cohort_size(), gaussian)
-    bounds.append(bound(sampled, len(cohorts)))
+    bounds.append(bound(sampled, num_rounds))
   return min(bounds)

@@ -260,8 +260,8 @@ class Algorithm(NamedTuple):
       client instead of the global one, although clients start from the global
       model.
     needs: the settings of a `moon_jax.Federation` that the method assumes, by
-      name, such as {'momentum': 0}, for which federations are checked. Cohorts
-      of all clients meet {'cohorts': None}.
+      name, such as {'momentum': 0}, for which federations are checked;
+      {'all_clients': True} needs all clients in each round.
     min_received: the fewest messages from which `aggregate` makes a model; a
       round that receives fewer, but one or more, ends the run.
     upload_bytes: `(variables, hparams) -> int`. Returns the bytes of a message

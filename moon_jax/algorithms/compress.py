@@ -267,7 +267,7 @@ def with_compressed_download(algorithm: Algorithm,
   return algorithm._replace(
       init_server=init_server, aggregate=aggregate, broadcast=broadcast,
       download_bytes=functools.partial(_bytes, compressor.bits),
-      needs={**algorithm.needs, 'cohorts': None})
+      needs={**algorithm.needs, 'all_clients': True})
 
 
 def _received(compressor, before, after, error, key, hparams):

@@ -58,7 +58,7 @@ def fedcross(num_clients: FromRun[int], alpha: float = 0.99,
       finish=lambda trained, view: (
           view.client, Message(trained, each=trained)),
       aggregate=aggregate, hparams={'alpha': alpha},
-      needs={'num_clients': num_clients, 'cohorts': None})
+      needs={'num_clients': num_clients, 'all_clients': True})
 
 
 def partners(v_K, round, selection):

@@ -481,7 +481,7 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
   needs: dict[str, Any] = (
       {} if cohort_size is None else {'cohort_size': cohort_size})
   if rule.trusted is not None:
-    needs['cohorts'] = None
+    needs['all_clients'] = True
   return algorithm._replace(
       finish=finish, init_server=init_server, aggregate=aggregate,
       broadcast=broadcast, needs={**algorithm.needs, **needs},

@@ -118,7 +118,7 @@ KINDS: dict[str, Kind] = {
         | _in('data.clock', 'lognormal', file='read'),
         'lognormal(spread=1)', {'availability_file': ('File', '')}, ('none',)),
     'rounds': Kind(
-        _in('simulation.rounds', 'synchronous', 'fedbuff', 'fedasync'),
+        _in('simulation.server_steps', 'synchronous', 'fedbuff', 'fedasync'),
         'fedbuff(concurrency=10, buffer_size=5)'),
     'staleness': Kind(
         _in('algorithms.asynchronous', 'constant', 'polynomial', 'hinge'),

@@ -1,10 +1,11 @@
 """Selection of clients by what is known of them after each round.
 
-`Federation.selection` is a function from a `View` to the clients of a round. It
-runs on the host between two rounds, and sees what clients have reported with
-their updates, how often they have trained, and what is known in advance:
-numbers of examples and simulated seconds. Its results depend on nothing else,
-so that a run that was stopped goes on with the same clients.
+A selection is a function from a `View` to the clients of a round;
+`moon_jax.rounds.selected` takes it. It runs on the host between two rounds, and
+sees what clients have reported with their updates, how often they have trained,
+and what is known in advance: numbers of examples and simulated seconds. Its
+results depend on nothing else, so that a run that was stopped resumes with the
+same clients.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -100,9 +101,9 @@ def power_of_choice(candidates: Annotated[int, Ge(0)] = 0) -> Selection:
     >>> moon_jax.Federation(
     ...     data=data, clients=clients, model=model,
     ...     algorithm=moon_jax.fedavg(),
-    ...     weighting='uniform',
-    ...     cohorts=moon_jax.cohort.sample(100, 10, num_rounds=200, seed=0),
-    ...     selection=moon_jax.selection.power_of_choice(candidates=30))
+    ...     weighting='uniform', rounds=moon_jax.rounds.selected(
+    ...         moon_jax.selection.power_of_choice(candidates=30),
+    ...         cohort_size=10))
   """
   def select(view):
     least, most = view.cohort_size, len(view.loss)
@@ -231,16 +232,19 @@ def _listed(found, most):
   return list(itertools.islice(found, most + 1)) if is_list else found
 
 
-def begin(num_clients: int) -> History:
-  """Returns what is known of clients before the first round."""
+def begin(num_clients: int, num_rounds: int = 0) -> History:
+  """Returns what is known of clients before the first round.
+
+  `num_rounds` is for rounds that read nothing else of a history.
+  """
   return History(
-      np.zeros((), np.int64), np.full(num_clients, np.nan),
+      np.array(num_rounds, np.int64), np.full(num_clients, np.nan),
       np.full(num_clients, -1), *np.zeros((2, num_clients), np.int64),
       np.zeros(()))
 
 
 def after(history: History, trained: np.ndarray, received: np.ndarray,
-          loss: np.ndarray, seconds: float) -> History:
+          loss: np.ndarray, seconds: float | None = None) -> History:
   """Returns what is known after a round.
 
   Args:
@@ -249,7 +253,8 @@ def after(history: History, trained: np.ndarray, received: np.ndarray,
     received: those whose updates the server received, int [K].
     loss: float [K], the loss that each of them reports; NaN of clients that
       diverged, of which it keeps the one before.
-    seconds: simulated seconds of the round.
+    seconds: simulated seconds from the start of the run to the end of the
+      round; None without simulated time.
   """
   known = History(*map(np.copy, history))
   loss, is_known = np.asarray(loss), np.isfinite(loss)
@@ -258,13 +263,14 @@ def after(history: History, trained: np.ndarray, received: np.ndarray,
   known.times_trained[trained] += 1
   known.times_received[received] += 1
   return known._replace(
-      num_rounds=known.num_rounds + 1, time=known.time + seconds)
+      num_rounds=known.num_rounds + 1,
+      time=known.time if seconds is None else np.float64(seconds))
 
 
 def choose(selection: Selection, history: History, cohort_size: int,
            num_examples: np.ndarray, seed: int,
            seconds: np.ndarray | None = None, least: int = 1,
-           name: str = 'selection', time: float | None = None,
+           time: float | None = None,
            is_available: np.ndarray | None = None) -> list[int]:
   """Returns the clients of the next round, in the order of the selection.
 
@@ -276,7 +282,6 @@ def choose(selection: Selection, history: History, cohort_size: int,
     seed: of the run.
     seconds: float [C], simulated seconds that each takes; None without a clock.
     least: the fewest clients that the server's rule needs.
-    name: of the selection, for error messages.
     time: simulated seconds at which the round starts; None for the end of the
       last one.
     is_available: bool [C], clients that it may select; None for all.
@@ -300,8 +305,8 @@ def choose(selection: Selection, history: History, cohort_size: int,
   if not are_clients or not (
       least <= len(set(map(int, found))) == len(found) <= cohort_size):
     raise UserError(
-        f'{setting(name)} must return {least} to {cohort_size} different '
-        f'clients, integers from 0 to {num_clients - 1}'
+        f'{setting("selection")} must return {least} to {cohort_size} '
+        f'different clients, integers from 0 to {num_clients - 1}'
         f'{"" if all(may) else ", all of them available"}; got '
         f'{repr(found)[:80]} in round {index + 1} (view.round={index}). '
         + ('Call it, since it returns a function' if callable(found)

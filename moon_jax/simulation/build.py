@@ -1,14 +1,11 @@
 """Builds federations from configurations; no other module does."""
 
-from collections.abc import Sequence
 import dataclasses
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from moon_jax import errors, learning_rates, optimizers
 from moon_jax.algorithms import registry
-from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, Part
 from moon_jax.config import parts as parts_lib
 from moon_jax.config.kinds import DATA_ATTACKS
@@ -16,14 +13,13 @@ from moon_jax.data import (
   attackers,
   mapped,
   partition,
-  selection,
   sources,
   split,
 )
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import clock as clock_lib
 from moon_jax.data import cohort as cohort_lib
-from moon_jax.data.clock import Clock
+from moon_jax.data import rounds as rounds_lib
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import processes
 from moon_jax.errors import setting, UserError
@@ -86,18 +82,15 @@ def of_valid(config: Config, dataset: Dataset | None = None,
     test_sets['backdoor'] = trigger.test_set(
         dataset.with_test_examples(config.eval_examples))
   cohorts, select = _cohorts(config, cohorts), registry.selection_of(config)
-  noise_std = None
-  if config.partition.name == 'feature_noise':
-    noise_std = partition.noise_std(
-        parts.clients, config.args('partition')['noise_std'],
-        len(dataset.train_labels))
+  rounds = rounds_lib.listed(cohorts) if select is None else (
+      rounds_lib.selected(select, max(map(len, cohorts))))
   network = model(config, dataset)
   algorithm = registry.make(
       dataclasses.replace(config, rounds=Part('synchronous'))
       if config.is_asynchronous() else config, max(map(len, cohorts)))
   _check_has_global_model(config, algorithm)
   _check_counts_once(config, parts.clients)
-  timed, clock = {}, registry.clock_of(config)
+  clock = registry.clock_of(config)
   from_file = init_variables if config.init_from else None
   if clock or from_file is not None:
     traced = round_spec.trace(
@@ -106,15 +99,17 @@ def of_valid(config: Config, dataset: Dataset | None = None,
     init_variables = initial_state.checked(
         from_file, traced.model, setting('init_from', config.init_from))
   if clock:
-    plan = _ByClock(config, clock, parts.clients, cohorts, algorithm, traced)
-    timed = plan.rounds() if select is None else plan.seconds_and_availability()
+    rounds = _timed(config, clock, clients_lib.sizes(parts.clients), cohorts,
+                    select, algorithm, traced)
+    algorithm = registry.make(config, rounds.cohort_size)
   made = Federation(**{
       **{name: getattr(config, name) for name in SETTINGS},
-      **_training(config),
-      'data': dataset, 'clients': parts.clients, 'cohorts': cohorts,
-      'selection': select, 'model': network, 'algorithm': algorithm,
+      'optimizer': config.optimizer,
+      'data': dataset, 'clients': parts.clients, 'model': network,
+      'algorithm': algorithm, 'rounds': _with_dropout(config, rounds),
       'learning_rate': learning_rates.make(config),
-      'planned_rounds': config.num_rounds, 'input_noise_std': noise_std,
+      'planned_rounds': config.num_rounds,
+      'input_noise_std': _noise_std(config, parts.clients, dataset),
       'validation': parts.validation, 'test_sets': test_sets,
       'metrics': metric_functions.from_flag(config.metrics),
       'evaluate_clients': config.client_eval_every > 0,
@@ -124,11 +119,28 @@ def of_valid(config: Config, dataset: Dataset | None = None,
       # Examples that stay in a file are read round by round.
       'shard_data': (
           config.shard_data or mapped.is_mapped(dataset.train_inputs)),
-      'init_variables': init_variables, **timed})
-  if made.selection is not None:  # errors in a user's function show at once
-    processes.run_on_first_process(
-        lambda: made.selected(selection.begin(made.num_clients)))
+      'init_variables': init_variables})
+  if rounds.needs_history:  # errors in a user's function show at once
+    processes.run_on_first_process(lambda: made.first_cohorts(1))
   return made
+
+
+def _noise_std(config, clients, dataset):
+  """Returns the noise on the inputs of each example; None without any."""
+  if config.partition.name != 'feature_noise':
+    return None
+  return partition.noise_std(
+      clients, config.args('partition')['noise_std'],
+      len(dataset.train_labels))
+
+
+def _with_dropout(config, rounds):
+  """Returns rounds in which clients fail as configured."""
+  if config.is_asynchronous():
+    return rounds
+  options = parts_lib.make('rounds', config.rounds)
+  return rounds_lib.with_dropout(
+      rounds, options.dropout_rate, options.dropout_stage)
 
 
 def _split(config, dataset, clients):
@@ -148,8 +160,8 @@ def _cohorts(config, cohorts):
     return cohort_lib.make(config)
   if config.has_clock():
     raise UserError('a clock plans the cohorts of this configuration; got '
-                    'cohorts as an argument. Use moon_jax.Federation with a '
-                    'timeline')
+                    'cohorts as an argument. Use moon_jax.Federation with '
+                    'moon_jax.rounds.timed')
   if config.args('privacy').get('noise_multiplier'):
     _check_are_sampled(config, cohorts)
   return cohorts
@@ -196,57 +208,36 @@ def _check_has_global_model(config, algorithm):
         f'remove {setting("keep_best")}')
 
 
-class _ByClock(NamedTuple):
-  """What a clock needs to plan rounds, or to measure those of a selection."""
+@errors.naming(**{name: f'rounds.{name}' for name in (
+    'buffer_size', 'concurrency', 'max_staleness', 'over_selection', 'tiers')})
+def _timed(config, clock, sizes_C, cohorts, select, algorithm, traced):
+  """Returns rounds that a clock plans, or measures if clients are selected.
 
-  config: Config
-  clock: Clock
-  clients: Sequence[np.ndarray]
-  cohorts: list[list[int]]
-  algorithm: Algorithm  # without staleness
-  traced: round_spec.Traced  # of this algorithm
-
-  def _seconds(self, examples_C):
-    return self.clock.seconds(
-        examples_C, *round_spec.wire_bytes(self.algorithm, self.traced))
-
-  def seconds(self) -> np.ndarray:
-    """Returns how long each client takes in a round, float [C]."""
-    return self._seconds(round_spec.local_examples(
-        self.config, clients_lib.sizes(self.clients)))
-
-  def seconds_and_availability(self) -> dict[str, Any]:
-    """Returns the fields of a federation whose selection knows the time."""
-    return {'client_seconds': self.seconds(), 'availability': (
-        None if self.clock.is_always_available() else self.clock)}
-
-  @errors.naming(**{name: f'rounds.{name}' for name in (
-      'buffer_size', 'concurrency', 'max_staleness', 'over_selection',
-      'tiers')})
-  def rounds(self) -> dict[str, Any]:
-    """Returns the fields of a federation with rounds that the clock plans."""
-    config, cohorts = self.config, self.cohorts
-    num_rounds = max(config.num_rounds, len(cohorts))
-    sizes_C = clients_lib.sizes(self.clients)
-    is_listed = config.cohort.name == 'file'
-    rounds = parts_lib.make('rounds', config.rounds)
-    timeline = clock_lib.asynchronous(
-        self.clock, self.seconds(), rounds.concurrency, rounds.buffer_size,
-        num_rounds, config.seed, rounds.max_staleness
-    ) if config.is_asynchronous() else clock_lib.synchronous(
-        self.clock, self.seconds(), config.cohort_size(), num_rounds,
-        config.seed, rounds.over_selection, rounds.deadline,
-        cohorts if is_listed else None,
-        (self._seconds(np.zeros_like(sizes_C)),
-         round_spec.local_steps(config, sizes_C)
-         ) if rounds.partial_work else None,
-        rounds.tiers, self.algorithm.min_received)
-    # Cohorts of more rounds may be larger, unless a file lists them.
-    most = 0 if is_listed else config.cohort_size()
-    return {'timeline': timeline._replace(cohort_size=most),
-            'cohorts': timeline.cohorts,
-            'algorithm': registry.make(
-                config, max(most, *map(len, timeline.cohorts)))}
+  `traced` is of the `algorithm`, without staleness.
+  """
+  measure = lambda examples_C: clock.seconds(
+      examples_C, *round_spec.wire_bytes(algorithm, traced))
+  seconds = measure(round_spec.local_examples(config, sizes_C))
+  if select is not None:
+    return rounds_lib.selected(
+        select, max(map(len, cohorts)), seconds,
+        None if clock.is_always_available() else clock)
+  num_rounds = max(config.num_rounds, len(cohorts))
+  is_listed = config.cohort.name == 'file'
+  options = parts_lib.make('rounds', config.rounds)
+  timeline = clock_lib.asynchronous(
+      clock, seconds, options.concurrency, options.buffer_size, num_rounds,
+      config.seed, options.max_staleness
+  ) if config.is_asynchronous() else clock_lib.synchronous(
+      clock, seconds, config.cohort_size(), num_rounds, config.seed,
+      options.over_selection, options.deadline,
+      cohorts if is_listed else None,
+      (measure(np.zeros_like(sizes_C)), round_spec.local_steps(config, sizes_C)
+       ) if options.partial_work else None,
+      options.tiers, algorithm.min_received)
+  # Cohorts of more rounds may be larger, unless a file lists them.
+  return rounds_lib.timed(timeline._replace(
+      cohort_size=0 if is_listed else config.cohort_size()))
 
 
 def model(config: Config, dataset: Dataset) -> Model:
@@ -254,12 +245,3 @@ def model(config: Config, dataset: Dataset) -> Model:
   return user_model.network(
       config.model, num_classes=dataset.num_classes,
       num_tokens=dataset.num_tokens, task=dataset.task_name)
-
-
-def _training(config):
-  """Returns the fields of a federation that are arguments of parts."""
-  rounds = config.args('rounds')
-  return {
-      'optimizer': config.optimizer,
-      'dropout_rate': rounds.get('dropout_rate', 0.),
-      'dropout_stage': rounds.get('dropout_stage', 'before_training')}

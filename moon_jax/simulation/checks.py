@@ -379,7 +379,7 @@ def _check_evaluation(config):
 def _check_needs(config):
   """Checks what a built-in method assumes, before data are loaded."""
   needs = registry.combined(config).needs
-  if 'cohorts' in needs and config.misses_clients():
+  if 'all_clients' in needs and config.misses_clients():
     raise UserError(
         f'{setting("algorithm", config.algorithm)} trains all clients in each '
         f'round; got {setting("participation", config.participation)} '
@@ -387,7 +387,7 @@ def _check_needs(config):
   optimizer = optimizers.of(config.optimizer)
   settings = {'optimizer': optimizer.name, **optimizer.hparams}
   needed = {name: value for name, value in needs.items()
-            if name not in ('cohorts', 'num_clients')}
+            if name not in ('all_clients', 'num_clients')}
   got = {name: settings.get(name, getattr(config, name, None))
          for name in needed}
   if needed != got:

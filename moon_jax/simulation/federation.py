@@ -15,12 +15,12 @@ from moon_jax import learning_rates, optimizers, tasks
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, suggest
 from moon_jax.data import clients as clients_lib
-from moon_jax.data import cohort
-from moon_jax.data import selection as selection_lib
+from moon_jax.data import rounds as rounds_lib
+from moon_jax.data import selection
 from moon_jax.data.client_tests import ClientTests
-from moon_jax.data.clock import Clock, Timeline
 from moon_jax.data.dataset import Dataset
-from moon_jax.data.selection import Selection
+from moon_jax.data.rounds import Cohort, Rounds, Run
+from moon_jax.data.selection import History
 from moon_jax.errors import UserError
 from moon_jax.learning_rates import LearningRate
 from moon_jax.models import Model
@@ -34,11 +34,6 @@ def _setting(name: str) -> Any:
   """Returns a field with the default and the limits of the flag `name`."""
   field = Config.__dataclass_fields__[name]
   return dataclasses.field(default=field.default, metadata=field.metadata)
-
-
-def _limited(default: Any, **limits: Any) -> Any:
-  """Returns a field with a default and limits, as those of a flag."""
-  return dataclasses.field(default=default, metadata=limits)
 
 
 @suggest.arguments
@@ -55,18 +50,9 @@ class Federation:
       a mapping from the names of clients to them.
     model: the network.
     algorithm: the federated algorithm.
-    cohorts: for each round the clients that take part; None takes all clients
-      in each round, for any number of rounds.
-    selection: chooses the clients of each round by what is known of them
-      (`moon_jax.selection`); of `cohorts` only the sizes count then. None takes
-      those of `cohorts`.
-    client_seconds: float [C], simulated seconds that each client takes, of
-      which `selection` and the records of rounds know; None has no simulated
-      time.
-    availability: the clock that tells `selection` when clients may start; None
-      if they always may.
-    timeline: rounds with simulated time, which `moon_jax.clock` plans; its
-      cohorts replace `cohorts`.
+    rounds: who takes part in each round: a value of `moon_jax.rounds`, such as
+      `moon_jax.rounds.listed([[0, 3], [1, 2]])`; by default all clients, in any
+      number of rounds.
     optimizer: local optimizer: a call such as "sgd(momentum=0.9)" or "adam"; a
       transformation of optax; or a function of the learning rate that returns
       one, such as `optax.adamw` (`moon_jax.optimizers.of`).
@@ -83,8 +69,6 @@ class Federation:
     shuffle: whether examples are reshuffled in each local epoch; otherwise each
       epoch has the same batches, sorted by class if labels are classes.
     weighting: weights of the average, "examples", "uniform" or "batches".
-    dropout_rate: probability that a sampled client fails in a round.
-    dropout_stage: "before_training" or "after_training".
     on_nan: "stop", or "skip_client" to leave diverged clients out of a round.
     input_noise_std: float [N], standard deviation of the Gaussian noise on the
       inputs of each training example, of images in 0..1 or normalized features;
@@ -136,11 +120,7 @@ class Federation:
   clients: Sequence[np.ndarray]
   model: Model
   algorithm: Algorithm
-  cohorts: Sequence[Sequence[int]] | None = None
-  selection: Selection | None = None
-  client_seconds: np.ndarray | None = None
-  availability: Clock | None = None
-  timeline: Timeline | None = None
+  rounds: Rounds = rounds_lib.all_clients()
   optimizer: Any = 'sgd'
   learning_rate: LearningRate = _setting('learning_rate')
   gradient_clip: float = _setting('gradient_clip')
@@ -153,9 +133,6 @@ class Federation:
   augment: bool = _setting('augment')
   shuffle: bool = _setting('shuffle')
   weighting: str = _setting('weighting')
-  dropout_rate: float = _limited(0., at_least=0, below=1)
-  dropout_stage: str = _limited(
-      'before_training', choices=('before_training', 'after_training'))
   on_nan: str = _setting('on_nan')
   input_noise_std: np.ndarray | None = None
   eval_examples: int = _setting('eval_examples')
@@ -193,70 +170,40 @@ class Federation:
 
   @property
   def cohort_size(self) -> int:
-    """Clients per round; the maximum if rounds differ.
-
-    It is at least `timeline.cohort_size`.
-    """
-    most = self.num_clients if self.cohorts is None else max(
-        map(len, self.cohorts))
-    return max(most, self.timeline.cohort_size) if self.timeline else most
+    """Clients per round; the maximum if rounds differ."""
+    size = self.rounds.cohort_size
+    return self.num_clients if size is None else size
 
   @property
   def num_rounds(self) -> int | None:
-    """Rounds that the cohorts allow; None if there is no limit."""
-    return None if self.cohorts is None else len(self.cohorts)
+    """Rounds that there are; None if there is no limit."""
+    return self.rounds.num_rounds
 
-  def cohort(self, round_index: int) -> list[int]:
-    """Returns the clients of a round; rounds count from 0.
+  @property
+  def run(self) -> Run:
+    """What `rounds` read of the federation."""
+    return Run(clients_lib.sizes(self.clients), self.seed,
+               self.algorithm.min_received)
 
-    Raises:
-      UserError: if `cohorts` has fewer rounds.
-    """
-    if self.cohorts is None:
-      return list(range(self.num_clients))
-    if round_index >= len(self.cohorts):
-      raise UserError(
-          f'round {round_index + 1} has no cohort; cohorts lists '
-          f'{len(self.cohorts)} rounds. Sample more, or pass cohorts=None')
-    return list(self.cohorts[round_index])
-
-  def selected(self, history: selection_lib.History) -> list[int]:
-    """Returns the clients that `selection` takes for the next round.
+  def cohort(self, history: History) -> Cohort:
+    """Returns the cohort of the next round.
 
     Raises:
-      UserError: if it does not return clients, or too few for the algorithm.
+      UserError: if there is none, or a selection does not return clients.
     """
-    selection: Any = self.selection
-    start = self.round_start(history)
-    return selection_lib.choose(
-        selection, history, len(self.cohort(int(history.num_rounds))),
-        clients_lib.sizes(self.clients), self.seed, self.client_seconds,
-        self.algorithm.min_received, 'selection', start,
-        self.availability.is_available(start) if self.availability else None)
+    self.rounds.check_has(int(history.num_rounds) + 1)
+    return self.rounds.next(history, self.run)
 
-  def round_start(self, history: selection_lib.History) -> float:
-    """Returns the simulated time at which the next round starts.
+  def first_cohorts(self, num_rounds: int) -> list[Cohort]:
+    """Returns the cohorts of the first rounds that are known before training.
 
-    It is the end of the last one, unless too few clients are available.
+    If results decide who takes part, it is that of the first round only.
     """
-    time = float(history.time)
-    return self.availability.first_start(
-        time, self.algorithm.min_received) if self.availability else time
-
-  def trained(self, round_index: int, clients: Sequence[int] | None = None
-              ) -> tuple[list[int], list[bool]]:
-    """Returns the clients that train in a round, and whose messages are lost.
-
-    Clients that fail before training are not among them. `clients` are those of
-    the round; None takes its cohort.
-    """
-    clients = self.cohort(round_index) if clients is None else list(clients)
-    failed = [cohort.is_lost(self.dropout_rate, self.seed, round_index, i)
-              for i in clients]
-    if self.dropout_stage == 'before_training':
-      clients = [i for i, fails in zip(clients, failed) if not fails]
-      failed = [False] * len(clients)
-    return clients, failed
+    known = min(1 if self.rounds.needs_history else num_rounds,
+                self.num_rounds or num_rounds)
+    begin = selection.begin(self.num_clients)
+    return [self.cohort(begin._replace(num_rounds=np.array(index)))
+            for index in range(known)]
 
   def hparams(self, round_index: int = 0) -> dict[str, float]:
     """Returns the hyperparameters that are arrays in the compiled program.

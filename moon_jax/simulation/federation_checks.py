@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import math
 from numbers import Real
 import reprlib
-from typing import Any, SupportsIndex
+from typing import Any
 import warnings
 
 import jax
@@ -22,8 +22,8 @@ from moon_jax.config import Config, limits
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
 from moon_jax.data.client_tests import ClientTests, PARTS
-from moon_jax.data.clock import Clock, Timeline
 from moon_jax.data.dataset import Dataset
+from moon_jax.data.rounds import Rounds
 from moon_jax.data.sources import arrays
 from moon_jax.engine import schedule
 from moon_jax.errors import setting, UserError
@@ -53,20 +53,15 @@ _HPARAMS = {
 def check(federation: Any) -> None:
   """Checks a `moon_jax.Federation`. Calls each metric with a few random logits.
 
-  Sets its cohorts to those of its timeline, and its data, clients and labels
-  to arrays.
+  Sets its data, clients and labels to arrays.
 
   Raises:
     UserError: if a value has another type or is out of range, or the parts do
       not fit together.
   """
-  _check_timeline(federation)
-  if federation.timeline is not None:
-    object.__setattr__(federation, 'cohorts', federation.timeline.cohorts)
   limits.check(federation)
   _check_parts(federation)
   _check_needs(federation)
-  _check_received(federation)
   federation.hparams()
   _require(
       federation.shard_data or not mapped.is_mapped(
@@ -89,14 +84,13 @@ def _check_parts(federation):
   check_dataset(data, data.name, federation.eval_examples)
   object.__setattr__(federation, 'data', data.with_int32_labels())
   user_model.check_type(federation.model)
-  _check_lists(federation)
+  _check_client_lists(federation.clients)
   # Lists become arrays, and a mapping `Clients` with names.
   object.__setattr__(federation, 'clients', clients_lib.checked(
       federation.clients, len(data.train_labels), 'clients[{}]'))
   _check_algorithm(federation)
   _check_functions(federation)
-  _check_cohorts(federation)
-  _check_selection(federation)
+  _check_rounds(federation)
   std, count = federation.input_noise_std, len(data.train_labels)
   _require(
       std is None or np.shape(std) == (count,),
@@ -259,40 +253,67 @@ def _check_needs(federation):
               'cohort_size': federation.cohort_size,
               'optimizer': optimizer.name, **optimizer.hparams}
   for name, needed in federation.algorithm.needs.items():
+    if name == 'all_clients':
+      continue  # see `_check_rounds`
     value = settings.get(name)
-    if name == 'cohorts' and federation.selection is None and all(
-        len(cohort) == federation.num_clients for cohort in value or ()):
-      continue  # they list all clients
     flag = f'{name}={needed!r}'
-    if name == 'cohorts' and errors.names_flags():
-      flag = setting('participation', 1)
-    elif name in optimizer.hparams:
+    if name in optimizer.hparams:
       flag = setting('optimizer', f"'{optimizer.name}({name}={needed})'")
     elif name in Config.__dataclass_fields__:
       flag = setting(name, repr(needed))
     remedy = f'Pass {flag}, or choose another algorithm'
     if name == 'num_clients':
       remedy = f'Make the algorithm with num_clients={value}'
-    elif name == 'cohorts' and federation.timeline is not None:
-      remedy = ('Remove what makes clients miss rounds, such as a deadline, '
-                'tiers, or the times at which clients are available')
-    elif name == 'cohorts' and federation.selection is not None:
-      remedy = 'Remove the selection and the cohorts'
     # Rounds of a file of cohorts may be smaller than a rule is made for.
     is_met = value <= needed if name == 'cohort_size' else value == needed
     _require(is_met, f'the algorithm needs {flag}; got '
              f'{name}={_short(value)} of the federation. {remedy}')
 
 
-def _check_received(federation):
-  """Checks that cohorts are large enough for the server's rule."""
-  least = federation.algorithm.min_received
-  sizes = [federation.num_clients] if federation.cohorts is None else [
-      len(cohort) for cohort in federation.cohorts[:federation.planned_rounds]]
-  _require(least == 1 or min(sizes) >= least,
+def _check_rounds(federation):
+  """Checks that rounds have the clients that the algorithm needs."""
+  rounds, algorithm = federation.rounds, federation.algorithm
+  _check_is(Rounds, 'rounds', rounds, 'a value of moon_jax.rounds, such as '
+            'moon_jax.rounds.listed([[0, 3], [1, 2]])',
+            'moon_jax.rounds.all_clients() takes all clients in each round')
+  rounds.check(federation.run)
+  _require('all_clients' not in algorithm.needs or not rounds.misses_clients(
+      federation.num_clients),
+           f'the algorithm needs all {federation.num_clients} clients in each '
+           'round; got rounds that may miss some. Remove what makes clients '
+           'miss rounds, such as samples or selections of clients, a deadline, '
+           'tiers, or times at which clients are available, or choose another '
+           'algorithm')
+  least = algorithm.min_received
+  fewest = min(rounds.sizes(
+      federation.planned_rounds, federation.num_clients))
+  _require(least == 1 or fewest >= least,
            f'the algorithm needs at least {least} clients in each round; got '
-           f'{min(sizes)}. Add clients to the cohorts, or take a rule that '
+           f'{fewest}. Add clients to the rounds, or take a rule that '
            'needs fewer')
+  _check_staleness(federation)
+
+
+def _check_staleness(federation):
+  """Checks that rounds and algorithm are both asynchronous, or neither."""
+  algorithm, stale = federation.algorithm, federation.rounds.max_staleness
+  is_asynchronous = 'staleness' in names_of(algorithm.broadcast)
+  _require(is_asynchronous == (stale is not None),
+           'rounds of moon_jax.clock.asynchronous and an algorithm of '
+           'moon_jax.asynchronous.with_staleness go together; got only the '
+           f'{"algorithm" if is_asynchronous else "rounds"}. Add the other')
+  if not is_asynchronous:
+    return
+  most = int(algorithm.hparams['max_staleness'])
+  _require(stale <= most, 'timeline.staleness must be from 0 to '
+           f'max_staleness={most} of with_staleness; got {stale}. '
+           'moon_jax.clock.asynchronous takes max_staleness, too')
+  _require(federation.on_nan == 'stop',
+           'on_nan must be stop with asynchronous training, which counts '
+           f'updates that arrive; got {federation.on_nan}')
+  _require(not callable(federation.learning_rate),
+           'learning_rate must be a number with asynchronous training, in '
+           'which clients of a step begin in different ones; got a function')
 
 
 def _short(value):
@@ -301,24 +322,16 @@ def _short(value):
   return text if len(text) <= _MAX_SHOWN else user_model.kind_of(value)
 
 
-def _check_lists(federation):
-  for name, what, remedy in (
-      ('clients', 'the indices of the training examples of each client, at '
-       'least one',
-       'moon_jax.partition.iid(len(data.train_labels), num_clients=10, seed=0) '
-       'makes them'),
-      ('cohorts', 'the clients of each round, such as [[0, 3], [1, 2]]',
-       'cohorts=None takes all clients in each round')):
-    value = getattr(federation, name)
-    if name == 'cohorts' and value is None:
-      continue
-    parts = value if isinstance(value, list | tuple | np.ndarray) else ()
-    others = str if name == 'clients' else str | Mapping
-    if not hasattr(value, '__len__') or isinstance(value, others) or any(
-        isinstance(part, str) or not isinstance(part, Iterable)
-        for part in parts) or name == 'clients' and not len(value):
-      raise UserError(
-          f'{name} must list {what}; got {_short(value)}; {remedy}')
+def _check_client_lists(clients):
+  rows = clients if isinstance(clients, list | tuple | np.ndarray) else ()
+  if not hasattr(clients, '__len__') or isinstance(clients, str) or any(
+      isinstance(row, str) or not isinstance(row, Iterable)
+      for row in rows) or not len(clients):
+    raise UserError(
+        'clients must list the indices of the training examples of each '
+        f'client, at least one; got {_short(clients)}; '
+        'moon_jax.partition.iid(len(data.train_labels), num_clients=10, '
+        'seed=0) makes them')
 
 
 def _check_functions(federation):
@@ -354,109 +367,6 @@ def _check_indices(name, indices, data, part='train', clients=()):
     raise UserError(
         f'{name} must have no example of a client; got {len(both)} of them, '
         f'such as {both[0]}. Partition the other examples')
-
-
-def _check_cohorts(federation):
-  cohorts, num_clients = federation.cohorts, federation.num_clients
-  if cohorts is None:
-    return
-  _require(any(map(len, cohorts)), 'cohorts must list the clients of each '
-           'round; got none. cohorts=None takes all clients in each round')
-  last: Any = None
-  for index, clients in enumerate(cohorts):
-    if clients is last:  # with full participation all are the same long list
-      continue
-    last = clients
-    if not all(isinstance(client, SupportsIndex) for client in clients):
-      raise UserError(f'cohorts[{index}] must be integers, the numbers of '
-                      f'clients; got {list(clients)}. Convert them with int')
-    least, most = min(clients, default=0), max(clients, default=0)
-    _require(0 <= least and most < num_clients,
-             f'cohorts[{index}] must be clients from 0 to {num_clients - 1}; '
-             f'got {least} to {most}. Clients are numbered from 0')
-    if len(set(clients)) < len(clients):
-      raise UserError(f'cohorts[{index}] lists a client twice; got '
-                      f'{list(clients)}. List each once')
-
-
-def _check_timeline(federation):
-  timeline, algorithm = federation.timeline, federation.algorithm
-  is_asynchronous = isinstance(algorithm, Algorithm) and (
-      'staleness' in names_of(algorithm.broadcast))
-  if timeline is None and not is_asynchronous:
-    return
-  if timeline is not None:
-    _check_is(Timeline, 'timeline', timeline, 'the result of '
-              'moon_jax.clock.synchronous or asynchronous',
-              'None has no simulated time')
-  stale = () if timeline is None else timeline.staleness
-  _require(len(stale) > 0 if is_asynchronous else not len(stale),
-           'a timeline of moon_jax.clock.asynchronous and an algorithm of '
-           'moon_jax.asynchronous.with_staleness go together; got only the '
-           f'{"algorithm" if is_asynchronous else "timeline"}. Add the other')
-  for name in 'seconds', 'staleness', 'fractions':
-    lines = getattr(timeline, name)
-    _require(len(lines) == len(timeline.cohorts) or (
-        name != 'seconds' and not len(lines)),
-             f'timeline.{name} must have an entry for each of the '
-             f'{len(timeline.cohorts)} cohorts; got {len(lines)}. '
-             'moon_jax.clock makes them')
-  for index, (cohort, taus) in enumerate(zip(timeline.cohorts, stale)):
-    most = min(index, int(algorithm.hparams['max_staleness']))
-    fits = len(taus) == len(cohort) > 0 and 0 <= min(taus) <= max(taus) <= most
-    _require(fits,
-             f'timeline.staleness[{index}] must have a number from 0 to {most} '
-             f'for each of {len(cohort)} clients; got {_short(list(taus))}. '
-             'The limit is the step, and max_staleness of with_staleness, '
-             'which moon_jax.clock.asynchronous takes, too')
-  for index, (cohort, parts) in enumerate(zip(
-      timeline.cohorts, timeline.fractions)):
-    _require(len(parts) == len(cohort) and all(0 < x <= 1 for x in parts),
-             f'timeline.fractions[{index}] must have a number above 0 and at '
-             f'most 1 for each of {len(cohort)} clients; got '
-             f'{_short(list(parts))}. Remove the clients that do not train')
-  if is_asynchronous:
-    for name, plain in ('dropout_rate', 0), ('on_nan', 'stop'):
-      _require(getattr(federation, name) == plain,
-               f'{name} must be {plain} with asynchronous training, which '
-               f'counts updates that arrive; got {getattr(federation, name)}')
-    _require(not callable(federation.learning_rate),
-             'learning_rate must be a number with asynchronous training, in '
-             'which clients of a step begin in different ones; got a function')
-
-
-def _check_selection(federation):
-  selection, seconds = federation.selection, federation.client_seconds
-  if selection is seconds is federation.availability is None:
-    return
-  _require(selection is None or callable(selection),
-           'selection must be a function of a moon_jax.selection.View; got '
-           f'{_short(selection)}. moon_jax.selection.power_of_choice() is one')
-  _require(selection is None or (
-      federation.timeline is None and federation.cohorts is not None
-      and all(map(len, federation.cohorts))),
-           'selection needs cohorts with a client or more in each round, of '
-           'which only the sizes are used, and no timeline; got '
-           f'cohorts={_short(federation.cohorts)} and timeline='
-           f'{_short(federation.timeline)}. moon_jax.cohort.sample makes '
-           'cohorts')
-  is_valid = seconds is None or selection is not None and (
-      isinstance(seconds, np.ndarray) and seconds.dtype.kind in 'fiu'
-      and seconds.shape == (federation.num_clients,)
-      and np.isfinite(seconds).all() and seconds.min() >= 0)
-  _require(is_valid, 'client_seconds must be an array of a finite number of 0 '
-           f'or more for each of the {federation.num_clients} clients, and '
-           f'needs a selection; got {_short(seconds)} and selection='
-           f'{_short(selection)}. moon_jax.clock makes them, and plans rounds '
-           'without a selection')
-  clock = federation.availability
-  _check_is(Clock | None, 'availability', clock, 'a moon_jax.clock.Clock',
-            'None has clients that are always available')
-  _require(clock is None or seconds is not None and (
-      len(clock.is_available(0.)) == federation.num_clients),
-           'availability is for federations with client_seconds and needs all '
-           f'{federation.num_clients} clients; got {_short(clock)}. '
-           'moon_jax.clock makes one')
 
 
 def _check_client_tests(federation):

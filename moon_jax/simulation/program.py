@@ -294,7 +294,7 @@ class Program:
     except DivergedError as error:
       return error
     examples_SB = last.table.examples_TLB[schedule.steps_of(last.table, run)]
-    line = records.of_round(*of_run) | self.planner.of_selection(run, index)
+    line = records.of_round(*of_run) | self.planner.metrics(run, index)
     return RoundRecord(line, left_out,
                        int((examples_SB >= 0).sum()), 0.)
 
@@ -305,7 +305,7 @@ class Program:
         planner.histories[run],
         *records.reported(
             self.runs[run].federation, table, last.metrics, run),
-        planner.round_seconds(run, self.runs[run].rounds_done))
+        planner.cohort(run, self.runs[run].rounds_done).seconds)
         for run in trained if planner.histories[run]}
     if len(trained) < len(self.runs):
       is_kept_R = np.isin(np.arange(len(self.runs)), trained, invert=True)

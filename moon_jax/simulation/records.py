@@ -168,11 +168,7 @@ def of_round(federation: Federation, index: int, table: Table,
     line['update_cosine'] = float(metrics.cosine_R[run])
   if callable(federation.learning_rate):
     line['learning_rate'] = federation.hparams(index)['learning_rate']
-  if timeline := federation.timeline:
-    line['simulated_seconds'] = timeline.seconds[index]
-    if timeline.staleness:
-      line['staleness'] = float(np.mean(timeline.staleness[index]))
-  if federation.dropout_rate:
+  if federation.rounds.loses_updates:
     line['clients_received'] = int(
         (is_own_J & jobs.is_received & metrics.finite_J).sum())
   if federation.on_nan == 'skip_client':
@@ -271,8 +267,8 @@ def left_out(federation: Federation, index: int, table: Table,
         f'round {index + 1}: the server received {num_received} of '
         f'{num_trained} client updates, and its rule needs at least {least}',
         'Updates that are lost or not finite do not count. Use more clients '
-        'per round, a lower number of hostile clients (byzantine), or a lower '
-        f'{setting("dropout_rate")} (now {federation.dropout_rate:g})')
+        'per round, a lower number of hostile clients (byzantine), or rounds '
+        f'with less dropout ({setting("rounds")})')
   if not metrics.finite_R[run]:
     raise diverged(f'round {index + 1}: the next global model, or the server '
                    'state, is not finite', federation, index)

@@ -5,6 +5,7 @@ program that runs. Rounds are planned on the host, one ahead of the devices,
 unless a selection of clients needs the results of the round before.
 """
 
+from collections import deque
 from collections.abc import Sequence
 import functools
 import operator
@@ -22,6 +23,7 @@ from moon_jax.config import Config
 from moon_jax.data import augment, partition, selection
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.dataset import Dataset
+from moon_jax.data.rounds import Cohort
 from moon_jax.distributed import devices, processes
 from moon_jax.engine import lanes, schedule, training_set
 from moon_jax.engine.local import RoundProgram, TrainData
@@ -96,11 +98,11 @@ class RoundSpec(NamedTuple):
     """
     federation = self.federation
     is_sparse = self.begins_empty or federation.client_state == 'disk'
-    if not is_sparse or federation.cohorts is None or federation.selection:
+    cohorts = federation.rounds.cohorts
+    if not is_sparse or cohorts is None:
       return federation.num_clients
-    return len({
-        client for cohort in federation.cohorts[:federation.planned_rounds]
-        for client in cohort})
+    return len({client for clients in cohorts[:federation.planned_rounds]
+                for client in clients})
 
 
 def bytes_of(tree: Any) -> int:
@@ -317,8 +319,7 @@ def _shard_size(federations, shape):
   """Returns the most examples that a device needs in a round."""
   num_train = len(federations[0].data.train_labels)
   # Clients that train on a part of their examples have all of them there.
-  if any(f.local_steps or (f.timeline and f.timeline.fractions)
-         for f in federations):
+  if any(f.local_steps or f.rounds.has_partial_work for f in federations):
     sizes = np.concatenate([clients_lib.sizes(f.clients) for f in federations])
     return min(num_train, int(np.sort(sizes)[-shape.jobs_per_device:].sum()))
   return training_set.shard_size(
@@ -339,8 +340,8 @@ class Planner:
 
   Attributes:
     clients: for each run the indices of the training examples of each client.
-    histories: for each run what is known of its clients; None without a
-      selection.
+    histories: for each run what is known of its clients; None if its rounds
+      do not need it.
   """
 
   def __init__(self, specs: Sequence[RoundSpec], shape: Shape | None = None,
@@ -355,86 +356,82 @@ class Planner:
     self.clients = [spec.federation.clients for spec in specs]
     self.histories = [
         selection.begin(spec.federation.num_clients)
-        if spec.federation.selection else None for spec in specs]
-    self._selected: dict[int, tuple] = {}  # run -> history and next clients
+        if spec.federation.rounds.needs_history else None for spec in specs]
+    # The last two cohorts of each run, with the round and what was known: the
+    # next round is planned before the metrics of a round are read.
+    self._cohorts: list[deque] = [deque(maxlen=2) for _ in specs]
     # What the next round is planned from, and what `prepared` returns for it.
     self._next: tuple[list, list, Any] = [], [], None
 
-  def cohort(self, run: int, round_index: int) -> list[int]:
-    """Returns the clients of a run's round, from 0.
+  def cohort(self, run: int, round_index: int) -> Cohort:
+    """Returns the cohort of a run's round, from 0.
 
-    With a selection, those of the next round are what it selects, on the first
-    process; of other rounds it is the planned cohort, of which only the size
-    counts.
+    If it depends on results, it is that of the next round, whatever the index,
+    and the first process chooses it.
     """
     federation, history = self._specs[run].federation, self.histories[run]
-    if history is None or round_index != history.num_rounds:
-      return federation.cohort(round_index)
-    known, clients = self._selected.get(run, (None, []))
-    if known is not history:
-      clients = processes.run_on_first_process(
-          lambda: federation.selected(history))
-      self._selected[run] = history, clients
-    return clients
-
-  def of_selection(self, run: int, round_index: int) -> dict[str, Any]:
-    """Returns what a selection adds to a round's metrics; {} without one."""
-    history = self.histories[run]
+    for known, index, cohort in self._cohorts[run]:
+      if known is history and index == round_index:
+        return cohort
     if history is None:
-      return {}
-    seconds = self.round_seconds(run, round_index)
-    line: dict[str, Any] = {
-        'clients_selected': sorted(self.cohort(run, round_index))}
-    if self._specs[run].federation.client_seconds is not None:
-      line['simulated_seconds'] = float(history.time) + seconds
+      cohort = federation.cohort(selection.begin(0, round_index))
+    else:
+      cohort = Cohort(*processes.run_on_first_process(
+          lambda: federation.cohort(history)))
+    self._cohorts[run].append((history, round_index, cohort))
+    return cohort
+
+  def metrics(self, run: int, round_index: int) -> dict[str, Any]:
+    """Returns what the cohort of a round adds to its metrics."""
+    rounds = self._specs[run].federation.rounds
+    cohort, line = self.cohort(run, round_index), {}
+    if rounds.needs_history:
+      line['clients_selected'] = sorted(cohort.clients)
+    if cohort.seconds is not None:
+      line['simulated_seconds'] = cohort.seconds
+    if rounds.max_staleness is not None:
+      line['staleness'] = float(np.mean(cohort.staleness))
     return line
 
-  def round_seconds(self, run: int, round_index: int) -> float:
-    """Returns the simulated seconds from the end of the last round to its end.
+  def mean_counts(self, run: int, rounds_done: int) -> tuple[float, float]:
+    """Returns the clients per round that trained, and the received updates.
 
-    It waits for available clients, and for the slowest one of the cohort, even
-    if it fails. 0 without `Federation.client_seconds`.
+    They are means over the rounds done; of the first round if none is.
     """
     federation, history = self._specs[run].federation, self.histories[run]
-    seconds = federation.client_seconds
-    return 0. if seconds is None else (
-        federation.round_start(history) - float(history.time)
-        + float(np.max(seconds[self.cohort(run, round_index)])))
+    if history and rounds_done:
+      return (history.times_trained.sum() / rounds_done,
+              history.times_received.sum() / rounds_done)
+    cohorts = federation.first_cohorts(max(1, rounds_done))
+    return (np.mean([np.count_nonzero(c.steps_fraction) for c in cohorts]),
+            np.mean([c.lost.count(False) for c in cohorts]))
 
   def work(self, run: int, round_index: int) -> Work:
-    """Returns the jobs of a round, from 0.
-
-    They depend on nothing else, but with a selection on the history.
-    """
-    federation = self._specs[run].federation
-    cohort = self.cohort(run, round_index)
-    cohort_J, lost_J = federation.trained(round_index, cohort)
-    is_trained = np.isin(cohort, cohort_J)
-
-    def timed(field, usual):
-      """Returns `Timeline.staleness` or `fractions` of those who train."""
-      of_rounds = getattr(federation.timeline, field, ())
-      return np.array(of_rounds[round_index] if len(of_rounds) else
-                      [usual] * len(cohort))[is_trained]
-
-    indices_J = self._examples(run, cohort_J)
+    """Returns the jobs of a round, from 0: clients that begin to train."""
+    federation, cohort = self._specs[run].federation, self.cohort(
+        run, round_index)
+    fraction_J = np.array(cohort.steps_fraction)
+    begins_J = fraction_J > 0
+    of_jobs = lambda values, kind: np.array(values, kind)[begins_J]
+    cohort_J = of_jobs(cohort.clients, np.int32)
+    indices_J = self._examples(run, cohort_J.tolist())
     batches, num_steps = schedule.local_batches(
         indices_J, federation.local_epochs, self._shape.batch_size,
         len(federation.data.train_labels),
         np.random.default_rng([federation.seed, round_index])
         if federation.shuffle else None, federation.last_batch,
-        federation.local_steps, timed('fractions', 1.))
+        federation.local_steps, fraction_J[begins_J])
     num_examples = np.array([len(i) for i in indices_J], np.int32)
     return Work(
         run=np.full(len(cohort_J), run, np.int32),
-        client=np.array(cohort_J, np.int32),
+        client=cohort_J,
         num_examples=num_examples, num_steps=num_steps, batches=batches,
-        is_received=~np.array(lost_J, bool),
+        is_received=~of_jobs(cohort.lost, bool),
         share=schedule.share(
             federation.weighting, num_examples, schedule.steps_per_epoch(
                 num_examples, self._shape.batch_size, federation.last_batch)),
         label_counts=federation.data.label_counts(indices_J),
-        staleness=timed('staleness', 0).astype(np.int32))
+        staleness=of_jobs(cohort.staleness, np.int32))
 
   def _examples(self, run, clients):
     """Returns the examples of clients, each in the order of its batches."""
@@ -478,7 +475,7 @@ class Planner:
 
     Does nothing if the round before decides who takes part.
     """
-    if any(spec.federation.selection for spec in self._specs):
+    if any(spec.federation.rounds.needs_history for spec in self._specs):
       return
     most = [spec.federation.num_rounds for spec in self._specs]
     existing = [

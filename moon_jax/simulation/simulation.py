@@ -6,7 +6,6 @@ from typing import Any, SupportsIndex
 import warnings
 
 import jax
-import numpy as np
 
 from moon_jax.engine.state import State
 from moon_jax.errors import DivergedError, UserError
@@ -94,14 +93,8 @@ class Simulation:
     download.
     """
     federation, spec = self.federation, self._run.spec
-    history, done = self.planner.histories[self.index], self.rounds_done
-    if history and done:
-      num_trained = history.times_trained.sum() / done
-      num_received = history.times_received.sum() / done
-    else:
-      lost = [federation.trained(index)[1] for index in range(max(1, done))]
-      num_trained = np.mean([len(lost_J) for lost_J in lost])
-      num_received = np.mean([lost_J.count(False) for lost_J in lost])
+    num_trained, num_received = self.planner.mean_counts(
+        self.index, self.rounds_done)
     download, upload = round_spec.wire_bytes(federation.algorithm, spec)
     return round(num_trained * download + num_received * upload)
 
@@ -148,7 +141,7 @@ class Simulation:
                         f'{value!r}. {hint}')
     last = self.rounds_done + num_rounds
     if num_rounds:
-      self.federation.cohort(last - 1)  # raises an error if there is none
+      self.federation.rounds.check_has(last)
     return last
 
   def __repr__(self) -> str:

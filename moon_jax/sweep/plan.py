@@ -23,6 +23,7 @@ import numpy as np
 
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
+from moon_jax.data.rounds import Cohort
 from moon_jax.distributed import host
 from moon_jax.engine import schedule
 from moon_jax.engine.schedule import Place, Shape
@@ -191,8 +192,8 @@ def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
     federation, rounds = spec.federation, spec.federation.planned_rounds or 0
     devices = np.unique(place.lanes // _per_device(shape))
     rows_L[place.lanes] += rounds * np.mean([
-        schedule.rows(spec.steps_C[federation.trained(i)[0]], spec.shape).max()
-        for i in range(min(ROUNDS, federation.num_rounds))])
+        schedule.rows(spec.steps_C[cohort.trained], spec.shape).max()
+        for cohort in federation.first_cohorts(ROUNDS)])
     jobs_D[devices] += rounds * federation.cohort_size / len(devices)
   return float(rows_L.max()), float(jobs_D.max())
 
@@ -211,25 +212,22 @@ def measure(spec: RoundSpec, config: Config) -> Rates:
   federation, num_lanes = spec.federation, spec.shape.num_lanes
   # Steps have the program of one epoch (`round_spec.make`).
   num_epochs = 1 if federation.local_steps else federation.local_epochs
-  cohort = federation.cohorts[0]
+  cohort = federation.first_cohorts(1)[0].clients
   remembered = config.args('algorithm').get('num_negatives', 1)
   first = min(remembered, _MAX_FIRST) + 1
   batches = max(1, round(_TRIAL_ROWS * num_lanes / (len(cohort) * num_epochs)))
   num_examples = batches * federation.batch_size  # of a client
-  rounds = [cohort] * (first + 2 * (1 + _REPEATS))
-  timeline = federation.timeline
-  if timeline:
-    timeline = timeline._replace(
-        cohorts=rounds, seconds=[0.] * len(rounds), staleness=[
-            [0] * len(cohort)] * len(rounds) if timeline.staleness else (),
-        fractions=())
+  # The same cohort in each round, whose clients take all their steps.
+  rounds = federation.rounds._replace(
+      next=lambda history, run: Cohort.of(cohort), cohort_size=len(cohort),
+      num_rounds=None, cohorts=[cohort], needs_history=False,
+      loses_updates=False, has_partial_work=False)
   simulation = Simulation(dataclasses.replace(
       federation, local_steps=0, local_epochs=num_epochs, lanes=num_lanes,
       evaluate_clients=False, client_tests=None,
       clients=clients_lib.shortened(
           federation.clients, _LONGER * num_examples),
-      cohorts=rounds, timeline=timeline, selection=None, client_seconds=None,
-      availability=None))
+      rounds=rounds))
   planner = simulation.planner
 
   def rows_and_seconds():

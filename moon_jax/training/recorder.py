@@ -119,7 +119,7 @@ class Recorder:
 
     def begin():
       workdir.begin(federation.clients,
-                    [] if federation.selection else federation.cohorts,
+                    federation.rounds.cohorts or [],
                     federation.client_tests, federation.validation,
                     note['metrics'])
       self._log.open(workdir.path / 'log.txt')
@@ -419,14 +419,13 @@ def metrics_line(config, simulation, record, interrupt, progress):
   """
   start = time.perf_counter()
   federation, done = simulation.federation, simulation.rounds_done
-  cohorts = federation.cohorts[:done]
   line = {'round': done}
   on_test = f'on {federation.num_test:,} examples'
   if is_due(config.eval_every, done, config):
     with progress.busy(f'round {done}: evaluating {on_test}'):
       wait = [] if _needs_local_models(config, done) else [interrupt.call]
       line |= simulation.evaluate(*wait)
-    line |= summary_lib.privacy_spent(config, cohorts)
+    line |= summary_lib.privacy_spent(config, simulation, done)
   if is_due(config.client_eval_every, done, config):
     with progress.busy(
         f'round {done}: evaluating the local models {on_test}'):

@@ -172,8 +172,8 @@ def header(config: Config, simulation: Simulation) -> str:
   federation, dataset = simulation.federation, simulation.federation.data
   task = tasks.get(dataset.task)
   sizes = clients_lib.sizes(federation.clients)
-  cohorts = federation.cohorts[:config.num_rounds]
-  fewest, most = (fn(map(len, cohorts)) for fn in (min, max))
+  per_round = federation.rounds.sizes(config.num_rounds, config.num_clients)
+  fewest, most = min(per_round), max(per_round)
   kind = 'tokens' if dataset.num_tokens else (
       'pixels' if dataset.is_images else 'features')
   shape = 'x'.join(map(str, dataset.train_inputs.shape[1:]))
@@ -207,9 +207,9 @@ def header(config: Config, simulation: Simulation) -> str:
       f'({simulation.client_bytes // config.num_clients:,} per client)'
       + ', on disk once a client has trained' * (
           simulation.client_bytes > 0 and config.client_state == 'disk')]
-  if timeline := federation.timeline:
+  if timeline := federation.rounds.timeline:
     lines.append(_of_time(config, timeline))
-  if spent := privacy_spent(config, cohorts):
+  if spent := privacy_spent(config, simulation, config.num_rounds):
     lines.append(
         f'differential privacy of each {config.privacy.name}: epsilon '
         f'{spent["epsilon"]:.3g} at delta '
@@ -240,14 +240,16 @@ def header_of_runs(configs: Sequence[Config], program: Program) -> str:
           f'{_lanes(program.num_lanes, program.num_devices)}')
 
 
-def privacy_spent(config: Config, cohorts: list[list[int]]
+def privacy_spent(config: Config, simulation: Simulation, num_rounds: int
                   ) -> dict[str, float]:
-  """Returns the epsilon of rounds with these cohorts; {} without noise."""
+  """Returns the epsilon of the first rounds of a run; {} without noise."""
   if not config.args('privacy').get('noise_multiplier'):
     return {}
   from moon_jax.algorithms import accounting
 
-  return {'epsilon': accounting.epsilon(config, cohorts)}
+  most_visits = simulation.federation.rounds.most_visits(
+      num_rounds, simulation.state.history)
+  return {'epsilon': accounting.epsilon(config, most_visits, num_rounds)}
 
 
 def _lanes(num_lanes, num_devices):

@@ -279,7 +279,7 @@ def _draw_partition(recorder, drawn):
 
 
 def _draw_timeline(recorder):
-  timeline = recorder.simulation.federation.timeline
+  timeline = recorder.simulation.federation.rounds.timeline
   if timeline is not None and timeline.spans:
     with recorder.workdir.writing():
       timeline_plot.draw(timeline, recorder.workdir.path / 'timeline.png')

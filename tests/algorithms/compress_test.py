@@ -226,9 +226,11 @@ def test_downloads_need_all_clients():
 
 def test_downloads_need_all_clients_in_python():
   algorithm = compress.with_compressed_download(mj.fedavg(), compress.sign())
-  tiny_federation.make(algorithm=algorithm, cohorts=[[0, 1, 2], [2, 0, 1]])
-  with pytest.raises(UserError, match='needs cohorts=None'):
-    tiny_federation.make(algorithm=algorithm, cohorts=[[0, 1, 2], [0, 1]])
+  make = lambda cohorts: tiny_federation.make(
+      algorithm=algorithm, rounds=mj.rounds.listed(cohorts))
+  make([[0, 1, 2], [2, 0, 1]])
+  with pytest.raises(UserError, match='needs all 3 clients in each'):
+    make([[0, 1, 2], [0, 1]])
 
 
 def test_bytes_of_running_statistics():

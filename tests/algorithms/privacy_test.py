@@ -15,12 +15,20 @@ from moon_jax.algorithms import accounting, base, privacy, registry
 from moon_jax.algorithms.base import Batch, LossAux, Message
 from moon_jax.algorithms.mimelite import mimelite
 from moon_jax.config import Config
+from moon_jax.data import rounds as rounds_lib
 from moon_jax.data.sources import load_dataset
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, checks
 from moon_jax.simulation.simulation import Simulation
 
 COHORT = (0, 1, 4, 5)
+
+
+def epsilon(config, cohorts):
+  """Returns the privacy loss of rounds with these cohorts."""
+  num_rounds = len(cohorts)
+  return accounting.epsilon(
+      config, rounds_lib.listed(cohorts).most_visits(num_rounds), num_rounds)
 
 
 def vector(tree):
@@ -69,10 +77,10 @@ def test_noise_of_clients_costs_what_they_send_and_is_compressed_after():
       weighting='uniform', num_rounds=4)
   by_server = config.privacy.replace(noise_by='server')
   cohorts = [[0, 1], [1, 2], [1, 3], [4, 5]]  # client 1 three times
-  three = accounting.epsilon(dataclasses.replace(
+  three = epsilon(dataclasses.replace(
       config, privacy=by_server, cohort='file(path=x)'), cohorts)
-  assert accounting.epsilon(config, cohorts) == pytest.approx(three)
-  assert accounting.epsilon(dataclasses.replace(
+  assert epsilon(config, cohorts) == pytest.approx(three)
+  assert epsilon(dataclasses.replace(
       config, privacy=by_server), cohorts) < three  # amplified
   algorithm = registry.make(dataclasses.replace(config, compress='sign'))
   variables = {'params': {'w': jnp.zeros((40, 40))}}
@@ -188,7 +196,7 @@ def test_epsilon_of_full_participation(multiplier, rounds, delta):
   """Above the exact value of the composed Gaussian, and near it."""
   config = Config(privacy=(
       f'client(clip=1, noise_multiplier={multiplier}, delta={delta})'))
-  found = accounting.epsilon(config, [list(range(10))] * rounds)
+  found = epsilon(config, [list(range(10))] * rounds)
   exact = exact_epsilon(2 * math.sqrt(rounds) / multiplier, delta)
   assert exact < found < 1.25 * exact
 
@@ -277,10 +285,10 @@ def test_epsilon_of_examples_counts_epochs():
   config = Config(privacy='example(clip=1, noise_multiplier=9)',
                   local_epochs=5, algorithm='fedavg')
   cohorts = [[0, 1], [1, 2], [3]]
-  found = accounting.epsilon(config, cohorts)
+  found = epsilon(config, cohorts)
   exact = exact_epsilon(2 * math.sqrt(2 * 5) / 9., 1e-5)
   assert exact < found < 1.25 * exact
-  assert found == accounting.epsilon(
+  assert found == epsilon(
       dataclasses.replace(config, local_epochs=1, local_steps=5), cohorts)
 
 
@@ -305,7 +313,7 @@ def test_epsilon_with_sampling_is_that_of_autodp(
   in_turn = np.arange(rounds * size).reshape(rounds, size) % num_clients
   # Whoever was drawn: that is the secret.
   for cohorts in in_turn.tolist(), [[*range(size)]] * rounds:
-    assert accounting.epsilon(config, cohorts) == pytest.approx(eps, rel=1e-6)
+    assert epsilon(config, cohorts) == pytest.approx(eps, rel=1e-6)
 
 
 def test_clients_that_remember_or_are_listed_are_not_amplified():
@@ -315,14 +323,14 @@ def test_clients_that_remember_or_are_listed_are_not_amplified():
   cohorts = [[0, 1], [1, 2], [1, 3]]
   exact = exact_epsilon(2 * math.sqrt(3) / 2., 1e-5)  # client 1, three times
   moon, own, listed, fedavg_ = (
-      accounting.epsilon(dataclasses.replace(config, **changes), cohorts)
+      epsilon(dataclasses.replace(config, **changes), cohorts)
       for changes in ({}, {'algorithm': 'mine:mine'},
                       {'algorithm': 'fedavg', 'cohort': 'file(path=x)'},
                       {'algorithm': 'fedavg'}))
   assert exact < moon < 1.25 * exact and own == listed == moon
   assert fedavg_ < moon / 2
   l2 = dataclasses.replace(config, algorithm='moon_l2')
-  assert accounting.epsilon(l2, cohorts) == fedavg_
+  assert epsilon(l2, cohorts) == fedavg_
 
 
 @pytest.mark.parametrize('multiplier', [1e-6, 1.])
@@ -331,5 +339,5 @@ def test_sampling_never_costs(multiplier):
   config = Config(participation=.5, algorithm='fedavg', privacy=(
       f'client(clip=1, noise_multiplier={multiplier})'))
   cohorts = [[0, 1, 2, 3, 4]] * 20
-  assert accounting.epsilon(config, cohorts) <= accounting.epsilon(
+  assert epsilon(config, cohorts) <= epsilon(
       dataclasses.replace(config, cohort='file(path=x)'), cohorts)

@@ -571,9 +571,11 @@ def test_too_few_clients_are_an_error():
   with pytest.raises(UserError, match='at least 7 clients in each.*got 6'):
     federation_of(robust.krum(2))
   with pytest.raises(UserError, match='at least 5 clients in each.*got 4'):
-    federation_of(robust.krum(1), cohorts=[range(5), range(4)])
+    federation_of(robust.krum(1), rounds=mj.rounds.listed(
+        [range(5), range(4)]))
   failing = mj.Simulation(federation_of(
-      robust.krum(1), dropout_rate=.6, dropout_stage='after_training'))
+      robust.krum(1), rounds=mj.rounds.with_dropout(
+          mj.rounds.all_clients(), .6, 'after_training')))
   with pytest.raises(DivergedError, match='received . of .* 5. Updates'):
     failing.run(3)
 
@@ -596,8 +598,8 @@ def test_fltrust_needs_an_honest_client_in_each_round():
       ({'participation': .5}, 'trusted client in each round.*Remove')):
     with pytest.raises(UserError, match=error):
       checks.validate(dataclasses.replace(config, **flags))
-  with pytest.raises(UserError, match='needs cohorts=None'):
-    federation_of(robust.fltrust(), cohorts=[[1, 2, 3]])
+  with pytest.raises(UserError, match='needs all 6 clients in each'):
+    federation_of(robust.fltrust(), rounds=mj.rounds.listed([[1, 2, 3]]))
 
 
 @pytest.mark.long
@@ -644,7 +646,8 @@ def test_metrics_of_a_server_are_recorded():
   assert record.metrics['drift'] > 0 and record.test_accuracy <= 1
   assert record.metrics['train_loss'] == record.metrics['own'] < 1e6
   assert 'local_loss' not in record.metrics
-  lost = dataclasses.replace(federation, dropout_rate=.999)
+  lost = dataclasses.replace(federation, rounds=mj.rounds.with_dropout(
+      mj.rounds.all_clients(), .999))
   nothing = mj.Simulation(lost).run_round().metrics
   assert nothing['clients_received'] == 0 and 'norm' not in nothing
 

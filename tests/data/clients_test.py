@@ -5,7 +5,7 @@ import pytest
 import tiny_federation
 
 from moon_jax.config import Config
-from moon_jax.data import client_tests, partition, split
+from moon_jax.data import client_tests, partition, rounds, split
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.clients import Clients
 from moon_jax.data.sources import arrays
@@ -124,8 +124,8 @@ def test_a_mapping_of_names_to_indices_is_taken():
 
 def test_columns_of_clients_have_their_names():
   simulation = Simulation(tiny_federation.make(
-      clients={'zoe': [4, 2], 'ann': (0,), 'bob': [7, 8]}, cohorts=[[2, 0]],
-      evaluate_clients=True, local_epochs=1))
+      clients={'zoe': [4, 2], 'ann': (0,), 'bob': [7, 8]},
+      rounds=rounds.listed([[2, 0]]), evaluate_clients=True, local_epochs=1))
   simulation.run_round()
   columns = simulation.evaluate_clients()['clients']
   assert [*columns][:2] == ['client', 'name']

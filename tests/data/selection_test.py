@@ -168,9 +168,9 @@ def test_too_few_or_too_many_candidates(count):
     [True, False], np.array(1), itertools.count()])
 def test_what_is_no_list_of_clients(found):
   with pytest.raises(UserError, match=(
-      'mine must return 1 to 2 different clients.*0 to 4; got .* in round 1')):
+      'selection must return 1 to 2 different .*0 to 4; got .* in round 1')):
     selection.choose(lambda view: found, selection.begin(5), 2,
-                     np.ones(5, int), 0, name='mine')
+                     np.ones(5, int), 0)
 
 
 def test_a_rule_needs_enough_clients():
@@ -205,9 +205,10 @@ def test_a_selection_cannot_change_what_is_known():
 def test_history_counts_rounds_and_updates():
   known = selection.begin(4)
   known = selection.after(known, [0, 2], [2], [.7], 5.)
-  known = selection.after(known, [0, 2, 3], [0, 2, 3], [.5, np.nan, .4], 2.)
+  known = selection.after(known, [0, 2, 3], [0, 2, 3], [.5, np.nan, .4], 7.)
   np.testing.assert_array_equal(known.loss, [.5, np.nan, .7, .4])
   assert known.last_round.tolist() == [1, -1, 0, 1]
   assert known.times_trained.tolist() == [2, 0, 2, 1]
   assert known.times_received.tolist() == [1, 0, 2, 1]
   assert known.time == 7. and known.num_rounds == 2
+  assert selection.after(known, [0], [0], [.1]).time == 7.  # without a clock

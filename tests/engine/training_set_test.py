@@ -12,6 +12,7 @@ import pytest
 from moon_jax import models
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.config import Config
+from moon_jax.data import rounds as rounds_lib
 from moon_jax.data import sources
 from moon_jax.data.clock import Timeline
 from moon_jax.data.dataset import Dataset
@@ -75,8 +76,8 @@ def test_clients_with_partial_work_have_all_their_examples(two_devices):
     simulation = Simulation(Federation(
         data=data, clients=np.split(np.arange(400), 4), algorithm=fedavg(),
         model=models.make('mlp', 2, None), local_epochs=1, batch_size=2,
-        lanes=2, shard_data=shard_data, timeline=Timeline(
-            [[0, 1, 2, 3]], [1.], fractions=[[1., .2, .2, .2]])))
+        lanes=2, shard_data=shard_data, rounds=rounds_lib.timed(Timeline(
+            [[0, 1, 2, 3]], [1.], fractions=[[1., .2, .2, .2]]))))
     simulation.run_round()
     trained.append(simulation.state.variables)
   jax.tree.map(np.testing.assert_array_equal, *trained)

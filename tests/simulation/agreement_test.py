@@ -17,6 +17,7 @@ from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.server import with_server_optimizer
 from moon_jax.config import Config, flags_with, Part
+from moon_jax.data import rounds
 from moon_jax.errors import UserError
 from moon_jax.models import mlp
 from moon_jax.simulation import agreement, build, round_spec
@@ -51,7 +52,8 @@ def scaled(scale):
     {'seed': 1}, {'learning_rate': .3}, {'gradient_clip': 1.},
     {'optimizer': 'sgd(momentum=0)'}, {'optimizer': 'sgd(weight_decay=0.1)'},
     {'local_epochs': 3}, {'weighting': 'uniform'},
-    {'dropout_rate': .5}, {'cohorts': [[0], [1]]}, {'shuffle': False},
+    {'rounds': rounds.with_dropout(rounds.all_clients(), .5)},
+    {'rounds': rounds.listed([[0], [1]])}, {'shuffle': False},
     {'clients': FIRST.clients[::-1]}, {'clients': FIRST.clients[:2]},
     {'model': tiny_federation.make().model}, {'algorithm': fedavg()},
     {'data': FIRST.data._replace(train_labels=LABELS.copy())},
@@ -159,7 +161,7 @@ def test_a_federation_does_not_know_how_it_was_made(digits):
       num_clients=4, partition='iid', num_rounds=3), digits)
   made = Federation(
       data=digits, clients=built.clients, model=mlp(10, projection_dim=8),
-      algorithm=moon(mu=2.), cohorts=[[0]])
+      algorithm=moon(mu=2.), rounds=rounds.listed([[0]]))
   agreement.check([*map(agreement.of, map(round_spec.alone, (built, made)))])
 
 

@@ -17,6 +17,7 @@ from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config
+from moon_jax.data import rounds
 from moon_jax.distributed import host
 from moon_jax.errors import UserError
 from moon_jax.simulation import initial_state, round_spec
@@ -44,8 +45,8 @@ def with_initial_model():
                  marks=pytest.mark.long)])
 def test_disk_and_memory_give_the_same_bits(algorithm, tmp_path):
   federation = tiny_federation.make(
-      algorithm=algorithm, cohorts=COHORTS, lanes=2, batch_size=2,
-      optimizer='sgd(momentum=0)', local_epochs=1)
+      algorithm=algorithm, rounds=rounds.listed(COHORTS), lanes=2,
+      batch_size=2, optimizer='sgd(momentum=0)', local_epochs=1)
   memory = Simulation(federation)
   disk = Simulation(dataclasses.replace(federation, client_state='disk'),
                     str(tmp_path))
@@ -71,7 +72,8 @@ def test_algorithms_that_evaluate_all_clients_are_refused(algorithm):
 def test_state_that_is_drawn_takes_memory_for_all_clients(monkeypatch):
   """Also for clients that never train; and it cannot be on disk."""
   random = tiny_federation.make(
-      algorithm=moon(1, first_negative='random'), cohorts=[[0], [0]])
+      algorithm=moon(1, first_negative='random'),
+      rounds=rounds.listed([[0], [0]]))
   with pytest.raises(UserError, match='begin with the same state'):
     Simulation(dataclasses.replace(random, client_state='disk'))
   spec = round_spec.alone(random)
@@ -91,7 +93,8 @@ def test_several_processes_are_refused(monkeypatch):
 def test_space_is_checked_for_the_clients_that_will_train(
     tmp_path, monkeypatch):
   federation = tiny_federation.make(
-      algorithm=moon(1), cohorts=[[0], [1], [0]], client_state='disk')
+      algorithm=moon(1), rounds=rounds.listed([[0], [1], [0]]),
+      client_state='disk')
   usage = collections.namedtuple('usage', 'free')
   memory = Simulation(dataclasses.replace(federation, client_state='memory'))
   client = memory.client_bytes // 3

@@ -11,7 +11,7 @@ import tiny_federation
 from federation import linear_model, solo
 import moon_jax as mj
 from moon_jax.config import Config
-from moon_jax.data import augment
+from moon_jax.data import augment, rounds
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, evaluation, metric_functions
 from moon_jax.simulation.evaluation import Outcomes
@@ -159,13 +159,14 @@ def evaluated(federation, rounds=1):
 
 @pytest.mark.parametrize('part, changes', [
     ('train', dict()), ('test', dict(shard_data=True, eval_examples=2)),
-    ('train', dict(cohorts=[[4, 2, 3, 0]], on_nan='skip_client', lanes=1))])
+    ('train', dict(rounds=rounds.listed([[4, 2, 3, 0]]), lanes=1,
+                   on_nan='skip_client'))])
 def test_accuracies_equal_a_loop_over_clients(part, changes, monkeypatch):
   """On two devices; on one, client 0 diverges and its model does not count."""
   monkeypatch.setattr(evaluation, '_BATCH', 4)
   monkeypatch.setattr('moon_jax.algorithms.base.Examples.BATCH_SIZE', 4)
   federation = make(part, **changes)
-  cohort = federation.cohort(0)
+  cohort = federation.first_cohorts(1)[0].clients
   if 'on_nan' in changes:
     federation.data.train_inputs[federation.clients[0]] = 3e38  # sums overflow
     cohort = [4, 2, 3]
@@ -229,7 +230,8 @@ def test_a_personalized_method_is_evaluated_with_its_personal_models():
 
 
 def test_a_round_without_clients_evaluates_the_global_model():
-  _, line = evaluated(make(dropout_rate=.999))
+  _, line = evaluated(make(
+      rounds=rounds.with_dropout(rounds.all_clients(), .999)))
   assert line['clients']['client'] == []
   assert line['global_heldout_accuracy'] >= 0
   assert 'local_heldout_accuracy' not in line

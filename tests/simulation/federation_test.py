@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import inspect
 import warnings
 
 import jax
@@ -17,6 +18,7 @@ from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox
 from moon_jax.algorithms.moon import moon
 from moon_jax.config import Config
+from moon_jax.data import rounds, selection
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.sources import arrays as arrays_lib
 from moon_jax.errors import DivergedError, UserError
@@ -24,13 +26,31 @@ from moon_jax.simulation import build, federation_checks, round_spec
 from moon_jax.simulation.simulation import Simulation
 
 
-def test_cohorts_limit_the_rounds():
-  federation = tiny_federation.make(cohorts=[[0, 2], [], (2, 1, 0)])
-  assert (federation.cohort_size, federation.num_rounds) == (3, 3)
-  assert [federation.cohort(index) for index in range(3)] == [
-      [0, 2], [], [2, 1, 0]]
-  with pytest.raises(UserError, match='round 4 has no cohort.*lists 3 rounds'):
-    federation.cohort(3)
+def test_rounds_are_those_of_the_federation():
+  plain = tiny_federation.make()
+  assert (plain.cohort_size, plain.num_rounds) == (3, None)
+  assert [cohort.clients for cohort in plain.first_cohorts(2)] == [
+      [0, 1, 2]] * 2
+  listed = tiny_federation.make(rounds=rounds.listed([[0, 2], [1]]))
+  assert (listed.cohort_size, listed.num_rounds) == (2, 2)
+  assert [cohort.clients for cohort in listed.first_cohorts(9)] == [
+      [0, 2], [1]]
+  with pytest.raises(UserError, match='round 3 has no cohort'):
+    listed.cohort(selection.begin(3, num_rounds=2))
+  with pytest.raises(UserError, match='rounds must be a value of moon_jax.rou'):
+    tiny_federation.make(rounds=[[0, 1], [2]])
+  # Only the first cohort is known before training.
+  select = rounds.selected(lambda view: [view.round], 1)
+  assert tiny_federation.make(rounds=select).first_cohorts(9) == [
+      rounds.Cohort.of([0])]
+
+
+def test_dropout_has_the_seed_of_the_federation():
+  made = tiny_federation.make(rounds=rounds.with_dropout(
+      rounds.all_clients(), .5))
+  lost = [[cohort.lost for cohort in dataclasses.replace(
+      made, seed=seed).first_cohorts(9)] for seed in (0, 1, 0)]
+  assert lost[0] == lost[2] != lost[1]
 
 
 @pytest.mark.parametrize('indices, part, message', [
@@ -53,13 +73,13 @@ def test_invalid_held_out_examples_raise(indices, part, message):
 def test_defaults_are_those_of_the_flags():
   federation, config = tiny_federation.make(), Config()
   names = [name for name in config.to_dict() if name in vars(federation)
-           and name not in ('algorithm', 'model', 'metrics', 'optimizer')]
+           and name not in ('algorithm', 'model', 'metrics', 'optimizer',
+                            'rounds')]
   assert len(names) >= 15
   for name in names:
     assert getattr(federation, name) == getattr(config, name), name
-  rounds = config.args('rounds')
-  for name in 'dropout_rate', 'dropout_stage':
-    assert getattr(federation, name) == rounds[name]
+  parameters = inspect.signature(rounds.with_dropout).parameters
+  assert parameters['stage'].default == config.args('rounds')['dropout_stage']
   assert federation.optimizer.name == config.optimizer.name
   assert federation.optimizer.hparams == config.args('optimizer')
 
@@ -77,20 +97,6 @@ def test_hyperparameters_are_those_of_settings_and_algorithm():
       (with_alpha, named | {'alpha': .4})):
     federation = tiny_federation.make(algorithm=algorithm, **settings)
     assert federation.hparams() == expected
-
-
-def test_dropout_stage_selects_the_clients_that_train():
-  before, after = (
-      tiny_federation.make(dropout_rate=.5, dropout_stage=stage)
-      for stage in ('before_training', 'after_training'))
-  num_lost = 0
-  for index in range(20):
-    clients, is_lost = after.trained(index)
-    assert clients == [0, 1, 2]
-    remaining = [i for i, lost in zip(clients, is_lost) if not lost]
-    assert before.trained(index) == (remaining, [False] * len(remaining))
-    num_lost += sum(is_lost)
-  assert 10 < num_lost < 50  # of 60
 
 
 def test_pixels_in_floating_point_are_features():
@@ -154,12 +160,12 @@ def test_clients_with_one_step_train_a_head_alone(algorithm, digits):
 def test_both_kinds_of_federations_are_checked_for_needs(cohorts, is_met):
   config = Config(dataset='digits', model='mlp', algorithm='fedcross',
                   num_clients=3)
-  for needed, make_fn in (
-      ('cohorts=None', lambda: build.federation(config, cohorts=cohorts)),
-      ('cohorts=None', lambda: tiny_federation.make(
-          algorithm=mj.fedcross(3), cohorts=cohorts))):
+  for make_fn in (
+      lambda: build.federation(config, cohorts=cohorts),
+      lambda: tiny_federation.make(
+          algorithm=mj.fedcross(3), rounds=rounds.listed(cohorts))):
     with contextlib.nullcontext() if is_met else pytest.raises(
-        UserError, match=rf'needs {needed}; got cohorts=\[\[0, 1, 2\], \[2'):
+        UserError, match='needs all 3 clients in each round; got rounds that'):
       make_fn()
 
 
@@ -193,7 +199,7 @@ def test_a_rule_of_a_clock_does_not_depend_on_the_planned_rounds(digits):
       aggregation='trimmed_mean(byzantine=2)')
   made = [build.federation(dataclasses.replace(config, num_rounds=n), digits)
           for n in (2, 3)]
-  sizes = [max(map(len, each.cohorts)) for each in made]
+  sizes = [max(map(len, each.rounds.cohorts)) for each in made]
   assert sizes[0] < sizes[1] < 10
   assert {each.cohort_size for each in made} == {10}
   assert made[0].algorithm.min_received == made[1].algorithm.min_received
@@ -282,7 +288,7 @@ def test_labels_and_indices_of_small_types_train_the_same():
         data=labels, model=mj.mlp(200), batch_size=3, local_epochs=1,
         metrics={'own': lambda logits, y: (2 * y).max()},
         clients=[np.arange(i, 19, 3).astype(kind) for i in range(3)],
-        cohorts=np.array([[2, 0]], kind)))
+        rounds=rounds.listed(np.array([[2, 0]], kind))))
     found.append(simulation.run(1)[0].metrics)
   assert found[0]['own'] == 208
   assert all(metrics == found[0] for metrics in found)

@@ -8,7 +8,7 @@ import pytest
 import tiny_federation
 
 from moon_jax.config import Config
-from moon_jax.data import cohort
+from moon_jax.data import cohort, rounds
 from moon_jax.distributed import host
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, round_spec
@@ -109,7 +109,7 @@ def test_only_clients_that_are_sampled_need_memory(made):
   assert run.num_stateful == sampled
   # More rounds are listed than are run.
   listed = dataclasses.replace(
-      run.federation, cohorts=cohorts + [[98, 99]])
+      run.federation, rounds=rounds.listed(cohorts + [[98, 99]]))
   assert run._replace(federation=listed).num_stateful == sampled
   first = dataclasses.replace(listed, planned_rounds=1)
   assert run._replace(federation=first).num_stateful == 10

@@ -11,9 +11,9 @@ from moon_jax.algorithms.asynchronous import with_staleness
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox, with_proximal
 from moon_jax.algorithms.moon import moon, moon_l2
-from moon_jax.data import clock
+from moon_jax.data import clock, rounds
 from moon_jax.errors import DivergedError
-from moon_jax.simulation import records
+from moon_jax.simulation import records, round_spec
 from moon_jax.simulation.simulation import Simulation
 
 
@@ -38,16 +38,9 @@ def test_a_mean_that_is_no_number_is_none():
 def test_each_round_has_its_simulated_time_and_mean_staleness():
   plan = clock.Timeline([[0], [1], [2], [0, 1, 2]], [1., 2.5, 3., 7.],
                         [[0], [1], [0], [0, 3, 3]])
-  federation = tiny_federation.make(
-      timeline=plan, algorithm=with_staleness(fedavg(), 3))
-  table = types.SimpleNamespace(
-      job_TL=np.array([[0]]), jobs=types.SimpleNamespace(
-          run=np.zeros(1, int), num_steps=np.ones(1, int),
-          is_received=np.ones(1, bool)))
-  metrics = types.SimpleNamespace(
-      finite_J=np.array([True]), loss_TL=np.array([[1.]]), extra_TL={},
-      drift_J=np.array([.5]), cosine_R=np.array([np.nan]), server_R={})
-  lines = [records.of_round(federation, t, table, metrics) for t in range(4)]
+  planner = round_spec.Planner([round_spec.alone(tiny_federation.make(
+      rounds=rounds.timed(plan), algorithm=with_staleness(fedavg(), 3)))])
+  lines = [planner.metrics(0, t) for t in range(4)]
   assert [line['simulated_seconds'] for line in lines] == plan.seconds
   assert [line['staleness'] for line in lines] == [0, 1, 0, 2]
 

@@ -10,6 +10,7 @@ import tiny_federation
 
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
+from moon_jax.data import rounds
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, round_spec
 from moon_jax.simulation.round_spec import Planner
@@ -138,7 +139,7 @@ class Counting(Planner):
 
 
 def test_rounds_are_planned_once_and_none_after_the_last():
-  planner = Counting(tiny_federation.make(cohorts=[[0], [1, 2]]))
+  planner = Counting(tiny_federation.make(rounds=rounds.listed([[0], [1, 2]])))
   first = planner.prepared([0])[0]
   for round_index in range(1, 4):
     planner.prepare([round_index])

@@ -11,7 +11,7 @@ import tiny_federation
 from benchmarks.common import lines_of
 from moon_jax.algorithms.fedcross import fedcross
 from moon_jax.algorithms.moon import moon
-from moon_jax.data import clock, cohort, selection
+from moon_jax.data import clock, rounds, selection
 from moon_jax.errors import UserError
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import round_spec
@@ -28,10 +28,13 @@ def least_trained(view):
   return np.argsort(view.times_trained, kind='stable')[:view.cohort_size]
 
 
+def selecting(select=least_trained, seconds=SECONDS, size=2, clock=None):
+  return rounds.selected(select, size, seconds, clock)
+
+
 def federation(select=least_trained, **changes):
   return tiny_federation.make(**{
-      'cohorts': cohort.sample(3, 2, 6, seed=0), 'selection': select,
-      'client_seconds': SECONDS, 'batch_size': 2, 'local_epochs': 2,
+      'rounds': selecting(select), 'batch_size': 2, 'local_epochs': 2,
       'learning_rate': .1, 'algorithm': moon(mu=2.), **changes})
 
 
@@ -82,8 +85,8 @@ def test_the_loss_is_that_of_the_task():
 
 
 def test_only_received_updates_tell_the_loss():
-  simulation = Simulation(federation(
-      dropout_rate=.5, dropout_stage='after_training', seed=1))
+  simulation = Simulation(federation(rounds=rounds.with_dropout(
+      selecting(), .5, 'after_training'), seed=1))
   simulation.run(4)
   history = simulation.state.history
   assert history.times_trained.sum() == 8 > history.times_received.sum() > 0
@@ -91,7 +94,8 @@ def test_only_received_updates_tell_the_loss():
   one = simulation.num_parameters * 4
   assert simulation.bytes_per_round() == round(
       one * (8 + history.times_received.sum()) / 4)
-  before = Simulation(federation(dropout_rate=.5, seed=1))
+  before = Simulation(federation(
+      rounds=rounds.with_dropout(selecting(), .5), seed=1))
   before.run(4)
   counts = before.state.history
   assert (counts.times_trained == counts.times_received).all()
@@ -116,7 +120,7 @@ def test_a_restored_run_goes_on_with_the_same_clients():
 def test_only_a_state_with_a_history_can_be_restored():
   simulation = whole()[0]
   planned = Simulation(dataclasses.replace(
-      simulation.federation, selection=None, client_seconds=None))
+      simulation.federation, rounds=rounds.sampled(3, 2, 6, seed=0)))
   with pytest.raises(UserError, match='a history of None and not 3 clients'):
     simulation.restore(planned.state_on_host())
   with pytest.raises(UserError, match='a history of 3 and not None clients'):
@@ -127,7 +131,7 @@ def test_only_a_state_with_a_history_can_be_restored():
 def test_a_client_that_diverges_keeps_its_loss():
   """It has sent an update, and bytes count."""
   made = federation(
-      lambda view: [0, 1], on_nan='skip_client', client_seconds=None)
+      rounds=selecting(lambda view: [0, 1], None), on_nan='skip_client')
   simulation = Simulation(made)
   simulation.run(1)
   before = simulation.state.history
@@ -151,9 +155,9 @@ def test_rounds_wait_for_available_clients():
   trace = clock.Trace(
       np.array([3., 4., 19.]), np.array([5., 9., 20.]), np.arange(3),
       np.arange(3) + 1, 20.)
-  made = federation(
+  made = federation(rounds=selecting(
       lambda view: seen.append(view) or np.flatnonzero(view.is_available)[:2],
-      availability=clock.lognormal(3, 0)._replace(trace=trace))
+      clock=clock.lognormal(3, 0)._replace(trace=trace)))
   records = Simulation(made).run(5)
   assert [record.metrics['clients_selected'] for record in records] == [
       [0], [0, 1], [1], [1], [2]]
@@ -165,8 +169,7 @@ def test_rounds_wait_for_available_clients():
 def test_runs_of_one_program_select_as_alone():
   first = whole()[0].federation
   others = dataclasses.replace(
-      first, selection=selection.power_of_choice(2), seed=5,
-      client_seconds=None)
+      first, rounds=selecting(selection.power_of_choice(2), None), seed=5)
   together = Program([first, others])
   lines = [[], []]
   for _ in range(3):
@@ -181,23 +184,28 @@ def test_runs_of_one_program_select_as_alone():
 
 
 @pytest.mark.parametrize('changes, words', [
-    (dict(selection=3), 'selection must be a function.*got 3'),
-    (dict(cohorts=None), 'selection needs cohorts.*got cohorts=None'),
-    (dict(cohorts=[[0, 1], []]), 'a client or more in each round'),
-    (dict(client_seconds=np.ones(2)), 'a finite number.*3 clients.*got array'),
-    (dict(client_seconds=[1., 2., 3.]), 'must be an array'),
-    (dict(client_seconds=np.array([1., np.nan, -1.])), 'a finite number of 0'),
-    (dict(selection=None), 'needs a selection; got .*selection=None'),
-    (dict(availability=3), 'availability must be.*Clock; got int'),
-    (dict(availability=clock.lognormal(2, 0)), 'availability.*all 3 clients'),
-    (dict(availability=clock.lognormal(3, 0), client_seconds=None),
-     'availability is for federations with client_seconds'),
-    (dict(algorithm=fedcross(3), cohorts=[[0, 1, 2]] * 2, client_seconds=None),
-     'the algorithm needs cohorts=None.*Remove the selection'),
+    (dict(rounds=selecting(size=4)), 'at most the 3 clients; got 4'),
+    (dict(algorithm=fedcross(3), rounds=selecting(size=3)),
+     'the algorithm needs all 3 clients.*selections of'),
 ])
 def test_what_does_not_fit_together(changes, words):
   with pytest.raises(UserError, match=words):
     federation(**changes)
+
+
+def test_privacy_is_spent_by_the_rounds_of_a_client_that_was_selected():
+  """Not by those of the cohorts that would have been sampled."""
+  made = selecting(lambda view: [0, 1 + view.round])
+  assert made.most_visits(9) == 9  # any client may be selected in each
+  history = selection.begin(3)
+  for index in range(2):
+    history = selection.after(history, [0, 1 + index], [0, 1 + index], [1., 1.])
+  assert made.most_visits(2, history) == 2
+  history = history._replace(times_trained=np.array([1, 1, 0]))
+  assert (made.most_visits(2, history), made.most_visits(5, history)) == (1, 4)
+  assert rounds.listed([[0, 1], [1, 2], [2]]).most_visits(2) == 2
+  assert rounds.listed([[0, 1], [1, 2], [2]]).most_visits(1) == 1
+  assert rounds.all_clients().most_visits(7) == 7
 
 
 @pytest.mark.long
@@ -223,8 +231,8 @@ def test_a_stopped_run_selects_the_same_clients(
 def test_a_plan_is_that_of_what_is_known_now(monkeypatch):
   """Also if it is where an earlier history was in memory."""
   monkeypatch.setattr(round_spec, 'id', lambda _: 0, raising=False)
-  made = federation(lambda view: np.nanargmax(view.loss)[None],
-                    cohorts=[[0]] * 9, client_seconds=None)
+  made = federation(rounds=selecting(
+      lambda view: np.nanargmax(view.loss)[None], None, size=1))
   planner = round_spec.Planner([round_spec.alone(made)], training=Tables())
   for client in range(3):
     planner.histories = [selection.begin(3)]

@@ -276,12 +276,12 @@ def test_each_argument_reaches_the_federation(kind):
 
 
 @pytest.mark.parametrize('changes, fields', [
-    ({'participation': .5}, ['cohorts']),
+    ({'participation': .5}, ['rounds']),
     # Speeds are equal, so that only draws of clients differ.
-    (_CLOCK | {'clock': 'lognormal(spread=0, availability=0.9)'}, ['timeline']),
+    (_CLOCK | {'clock': 'lognormal(spread=0, availability=0.9)'}, ['rounds']),
     (_LATE | {'clock': 'lognormal(spread=0)',
               'rounds': 'fedbuff(concurrency=3, buffer_size=2)'},
-     ['timeline'])])
+     ['rounds'])])
 def test_the_seed_reaches_each_draw_of_a_run(changes, fields):
   """With one seed of the partition, whose draws stay."""
   one, other = (content(**changes, partition_seed=3, seed=seed)
@@ -297,7 +297,7 @@ def test_the_seed_reaches_each_draw_of_a_run(changes, fields):
     ({'client_test_fraction': .2, 'client_eval_every': 1}, ['client_tests']),
     ({'labels': 'noise', 'partition': 'iid'}, ['data']),
     ({'labels': 'shift', 'dataset': 'digits'}, ['data']),
-    (_CLOCK | {'cohort': 'oort', 'partition': 'iid'}, ['client_seconds']),
+    (_CLOCK | {'cohort': 'oort', 'partition': 'iid'}, ['rounds']),
     ({'attack': 'sign_flip', 'num_clients': 12,
       'partition': 'dirichlet(beta=5)'}, ['algorithm'])])
 def test_the_seed_of_the_partition_reaches_each_draw_of_a_split(

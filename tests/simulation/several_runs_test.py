@@ -61,8 +61,8 @@ def held(seed):
 
 def sample(size, num_rounds, seed=0):
   rng = np.random.default_rng(seed)
-  return [rng.permutation(NUM_CLIENTS)[:size].tolist()
-          for _ in range(num_rounds)]
+  return mj.rounds.listed([rng.permutation(NUM_CLIENTS)[:size].tolist()
+                           for _ in range(num_rounds)])
 
 
 def make(**changes):
@@ -164,15 +164,16 @@ def test_all_that_may_differ_in_one_program():
            on_nan='skip_client'),
       make(**own, seed=2, clients=split(2),
            optimizer='sgd(momentum=0.5, weight_decay=0.1)',
-           gradient_clip=.1, local_epochs=3, dropout_rate=.4,
-           dropout_stage='after_training', validation=np.arange(75, 90),
-           client_tests=held(2),
+           gradient_clip=.1, local_epochs=3, rounds=mj.rounds.with_dropout(
+               mj.rounds.all_clients(), .4, 'after_training'),
+           validation=np.arange(75, 90), client_tests=held(2),
            learning_rate=optax.exponential_decay(.1, 1, .5)),
-      make(**own, seed=3, cohorts=sample(3, 3), dropout_rate=.4,
+      make(**own, seed=3,
+           rounds=mj.rounds.with_dropout(sample(3, 3), .4),
            weighting='uniform', shuffle=False, learning_rate=.01,
            client_tests=held(3)),
-      make(**own, seed=4, cohorts=[[0], [3, 4]], dropout_rate=.9,
-           client_tests=held(0))]
+      make(**own, seed=4, rounds=mj.rounds.with_dropout(
+          mj.rounds.listed([[0], [3, 4]]), .9), client_tests=held(0))]
   program, lines = assert_as_alone(
       federations, [3, 2, 3, 3, 2], ATOL, [True, True, True, False, False])
   assert program.num_lanes == program.num_devices == 2
@@ -187,13 +188,14 @@ def test_asynchronous_runs_have_their_own_arrivals():
   clock, seconds = mj.clock.lognormal(NUM_CLIENTS, 0), np.arange(
       1., NUM_CLIENTS + 1)
   federations = [
-      make(seed=seed, algorithm=ASYNCHRONOUS, timeline=mj.clock.asynchronous(
-          clock, seconds, concurrency, buffer_size, num_rounds=5, seed=seed))
+      make(seed=seed, algorithm=ASYNCHRONOUS, rounds=mj.rounds.timed(
+          mj.clock.asynchronous(clock, seconds, concurrency, buffer_size,
+                                num_rounds=5, seed=seed)))
       for seed, (concurrency, buffer_size) in enumerate([(2, 2), (4, 3)])]
-  assert max(map(max, federations[1].timeline.staleness)) > 0
+  assert federations[1].rounds.max_staleness > 0
   _, lines = assert_as_alone(federations, [5, 4], ATOL, [False, False])
   for federation, line in zip(federations, lines):
-    timeline = federation.timeline
+    timeline = federation.rounds.timeline
     assert [row['simulated_seconds'] for row in line] == timeline.seconds[
         :len(line)]
     assert line[-1]['staleness'] == np.mean(timeline.staleness[len(line) - 1])
@@ -233,7 +235,7 @@ def test_each_algorithm(name):
   assert_as_alone([
       make(algorithm=algorithm, seed=seed,
            optimizer=f'sgd(momentum={momentum[seed]})',
-           learning_rate=.02 + .02 * seed, cohorts=sample(8, 3, seed))
+           learning_rate=.02 + .02 * seed, rounds=sample(8, 3, seed))
       for seed, algorithm in enumerate(METHODS[name])], [3, 2])
 
 
@@ -347,5 +349,5 @@ def test_order_and_storage_change_nothing(storage, tmp_path):
 def test_shards_of_examples():
   assert_as_alone([
       make(seed=seed, shard_data=True, input_noise_std=NOISE,
-           clients=split(seed), cohorts=sample(8, 2, seed))
+           clients=split(seed), rounds=sample(8, 2, seed))
       for seed in range(2)], [2, 1])

@@ -11,6 +11,7 @@ import tiny_federation
 import federation as fed
 from moon_jax.algorithms.feddisco import feddisco
 from moon_jax.algorithms.server import with_server_optimizer
+from moon_jax.data import rounds
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.simulation import program as program_lib
 from moon_jax.simulation.simulation import Simulation
@@ -50,16 +51,16 @@ def test_mutable_state_is_sent_but_has_no_control_variate():
 
 
 def test_bytes_are_means_over_rounds_and_lost_messages_are_not_uploaded():
-  assert bytes_per_round(2, cohorts=[[0], [1, 2], [0, 1, 2]]) == (
-      1.5 * 2 * _PARAMS)
-  dropout = dict(dropout_rate=.5, num_rounds=20)
-  federation = tiny_federation.make(dropout_rate=.5)
+  assert bytes_per_round(2, rounds=rounds.listed(
+      [[0], [1, 2], [0, 1, 2]])) == 1.5 * 2 * _PARAMS
+  before, after = (rounds.with_dropout(rounds.all_clients(), .5, stage)
+                   for stage in rounds.STAGES)
   received = np.mean([
-      len(federation.trained(index)[0]) for index in range(20)])
+      len(cohort.trained)
+      for cohort in tiny_federation.make(rounds=before).first_cohorts(20)])
   assert 0 < received < 3
-  assert bytes_per_round(**dropout) == round(received * 2 * _PARAMS)
-  assert bytes_per_round(**dropout, dropout_stage='after_training') == round(
-      (3 + received) * _PARAMS)
+  assert bytes_per_round(20, rounds=before) == round(received * 2 * _PARAMS)
+  assert bytes_per_round(20, rounds=after) == round((3 + received) * _PARAMS)
 
 
 def test_noise_is_on_training_inputs_alone():

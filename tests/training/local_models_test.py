@@ -48,7 +48,7 @@ def test_their_weighted_mean_is_the_global_model(whole):
   for _ in range(3):
     simulation.run_round()
   models = dict(simulation.local_models())
-  assert list(models) == sorted(federation.cohort(2))
+  assert list(models) == sorted(federation.rounds.cohorts[2])
   assert len(simulation.local_models()) == 4
   sizes = [len(federation.clients[client]) for client in models]
   mean = jax.tree.map(

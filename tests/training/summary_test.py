@@ -8,6 +8,7 @@ import pytest
 
 from moon_jax.algorithms import accounting
 from moon_jax.config import Config
+from moon_jax.data import rounds
 from moon_jax.simulation.records import RoundRecord
 from moon_jax.training import recorder
 from moon_jax.training import summary as summary_lib
@@ -87,13 +88,15 @@ def test_a_round_has_spent_what_the_rounds_up_to_it_have():
   for done in 1, 2, 3:
     simulation = types.SimpleNamespace(
         rounds_done=done, federation=types.SimpleNamespace(
-            cohorts=cohorts, num_test=9, metrics={}),
+            rounds=rounds.listed(cohorts), num_test=9, metrics={}),
+        state=types.SimpleNamespace(history=()),
         evaluate=lambda wait: {'test_accuracy': .5})
     line = recorder.metrics_line(
         config, simulation,
         RoundRecord({'train_loss': 1.}, {}, num_examples=30, seconds=2.),
         types.SimpleNamespace(call=None),
         types.SimpleNamespace(busy=lambda _: contextlib.nullcontext()))
-    assert line['epsilon'] == accounting.epsilon(config, cohorts[:done])
+    assert line['epsilon'] == accounting.epsilon(
+        config, most_visits=done, num_rounds=done)  # of client 1
     assert line['examples_per_second'] == 15
-  assert line['epsilon'] > accounting.epsilon(config, cohorts[:1])
+  assert line['epsilon'] > accounting.epsilon(config, 1, 1)
