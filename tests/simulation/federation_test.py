@@ -212,7 +212,7 @@ def test_rounds_wait_until_the_clients_that_a_rule_needs_are_available(digits):
       clock='lognormal(availability=0.3)')
   plain, robust = (
       [len(cohort) for cohort in build.federation(dataclasses.replace(
-          config, aggregation=rule), digits).cohorts]
+          config, aggregation=rule), digits).rounds.cohorts]
       for rule in ('average', 'krum(byzantine=2)'))
   assert min(plain) < 7 <= min(robust)
 
