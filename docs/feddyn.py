@@ -38,12 +38,12 @@ def feddyn(num_clients: mj.FromRun[int],
     g_i = jax.tree.map(lambda g, d: g - alpha * d, view.client, moved)
     return g_i, mj.Message(mean=variables, total=moved)
 
-  def aggregate(variables, h, message):
+  def aggregate(variables, h, message, call):
     h = jax.tree.map(
         lambda h, d: h - alpha * d / num_clients, h, message.total)
     params = jax.tree.map(
         lambda w, h: w - h / alpha, message.mean['params'], h)
-    return {**message.mean, 'params': params}, h
+    return {**message.mean, 'params': params}, h, {}
 
   return mj.fedavg()._replace(
       init_server=zeros, init_client=zeros,

@@ -171,8 +171,8 @@ class Federation:
 
     Clients of an asynchronous algorithm are stale in different ways.
     """
-    if staleness is None and 'staleness' in base.names_of(
-        self.program.algorithm.broadcast):
+    algorithm = self.program.algorithm
+    if staleness is None and algorithm.max_staleness is not None:
       staleness = np.minimum(np.array(cohort) % 3, round_index)
     labels, examples = self.problem.labels, self.problem.clients
     clients = np.tile(np.array(cohort, np.int32), len(runs))
@@ -192,8 +192,7 @@ class Federation:
                                for c in clients]),
         staleness=None if staleness is None else np.tile(staleness, len(runs)))
     table = schedule.plan(work, self.shape)
-    if self.program.freeze_once or base.reads_examples(
-        self.program.algorithm):
+    if self.program.freeze_once or algorithm.reads_examples:
       table = table._replace(own=schedule.own_examples(
           [examples[c] if steps else [] for c, steps in zip(
               table.jobs.client, table.jobs.num_steps)], self.sizes.max()))
@@ -211,6 +210,12 @@ class Federation:
     self.state, metrics = self.round_fn(
         self.state, self.hparams, table, devices.put(self.data, self.mesh))
     return table, jax.device_get(metrics)
+
+
+def server_call(hparams=None, key=None):
+  """What a server knows of its first round."""
+  return base.ServerCall(
+      hparams or {}, jax.random.key(0) if key is None else key, jnp.int32(0))
 
 
 def jobs_of(table, cohort):

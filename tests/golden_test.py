@@ -22,6 +22,7 @@ from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import fedprox
 from moon_jax.algorithms.moon import Memory, moon, moon_l2
 from moon_jax.algorithms.scaffold import scaffold
+from moon_jax.algorithms.wrap import Wrapped
 from moon_jax.data import augment
 from moon_jax.engine import state as state_lib
 
@@ -59,9 +60,10 @@ def control_variates():
   """(the server's, [R, ...]; the clients', [R, C, ...]) of SCAFFOLD."""
   tenth = lambda name: jax.tree.map(
       lambda x: x / 10, drawn_variables(f'scaffold/{name}')['params'])
-  return (jax.tree.map(lambda x: x[None], tenth('c')),
-          jax.tree.map(lambda *xs: jnp.stack(xs)[None],
-                       *[tenth(f'c_{i}') for i in range(NUM_CLIENTS)]))
+  return (Wrapped((), jax.tree.map(lambda x: x[None], tenth('c'))),
+          Wrapped((), jax.tree.map(
+              lambda *xs: jnp.stack(xs)[None],
+              *[tenth(f'c_{i}') for i in range(NUM_CLIENTS)])))
 
 
 def run_round(figures, algorithm, num_lanes, clients=None, server_state=(),
@@ -150,10 +152,10 @@ def test_round_equals_published_recipe(
         atol=tolerance, rtol=0)
     assert_digest(local[i], golden_cnn, f'{name}/client_digest/{i}', tolerance)
     if name == 'scaffold':
-      variate = jax.tree.map(lambda x: x[0, i], state.clients)
+      variate = jax.tree.map(lambda x: x[0, i], state.clients.own)
       assert_digest(variate, golden_cnn, f'scaffold/c_{i}_new_digest', 1e-6)
   if name == 'scaffold':
-    variate = jax.tree.map(lambda x: x[0], state.server)
+    variate = jax.tree.map(lambda x: x[0], state.server.own)
     assert_digest(variate, golden_cnn, 'scaffold/c_new_digest', 1e-6)
 
 
@@ -181,8 +183,9 @@ def test_fedavgm(golden_cnn, form):
        for leaf in golden_cnn['leaf_names']}, sep='/')}
   state = algorithm.init_server(variables)
   for t in range(2):
-    variables, state = algorithm.aggregate(
-        variables, state, Message(average), made.hparams)
+    variables, state, _ = algorithm.aggregate(
+        variables, state, Message(average),
+        fed.server_call(made.hparams))
     assert_digest(variables['params'], golden_cnn,
                   f'fedavgm_{form}/global_digest/{t}', 1e-6)
 

@@ -154,15 +154,16 @@ COMPUTED = []  # the rounds in which personal models were, of each lane
 
 def reporting():
   """Returns FedAvg with a personal model that reports when it is computed."""
-  def personal_model(trained, view, examples):
+  def personal_model(trained, view):
     def add(total, batch):
       jax.debug.callback(lambda t: COMPUTED.append(int(t)), view.round)
       return total + batch.mask.sum()
 
-    count = examples.fold(add, jnp.float32(1))
+    count = view.examples.fold(add, jnp.float32(1))
     return jax.tree.map(lambda x: x / count, trained)
 
-  return mj.fedavg()._replace(personal_model=personal_model)
+  return mj.fedavg()._replace(
+      personal_model=personal_model, reads_examples=True)
 
 
 def computed():

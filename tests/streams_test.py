@@ -124,9 +124,10 @@ def test_draws_on_the_devices():
   def augmented(key, inputs):
     return inputs.at[:, :4].set(jax.random.normal(key, SHAPE)[:, 4:])
 
-  def aggregate(variables, server, message, key):
+  def aggregate(variables, server, message, call):
     return message.mean, server, {
-        'server': draw(key), 'of the server': draw(jax.random.fold_in(key, 0))}
+        'server': draw(call.key),
+        'of the server': draw(jax.random.fold_in(call.key, 0))}
 
   inputs = np.zeros((len(fed.LABELS), 8), np.float32)
   noise_std = inputs + np.float32([0] * 4 + [1] * 4)

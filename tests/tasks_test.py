@@ -69,7 +69,8 @@ def test_a_mean_over_a_client_is_over_its_predictions():
   log_p = np.asarray(jax.nn.log_softmax(logits))
   expected = -np.take_along_axis(
       log_p, labels[..., None].clip(0), -1)[..., 0][is_counted].mean()
-  found = mixing.loss_of_all(model, variables, examples)
+  found = mixing.loss_of_all(
+      variables, types.SimpleNamespace(model=model, examples=examples))
   np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 

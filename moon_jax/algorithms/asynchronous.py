@@ -19,14 +19,14 @@ with. In FedAsync's algorithm 1 the tau of the newest model is 1; here it is 0.
 """
 
 from collections.abc import Callable
-import functools
 
 import jax
 import jax.numpy as jnp
 
-from moon_jax.algorithms import base, mixing, order
+from moon_jax.algorithms import base, mixing
 from moon_jax.algorithms.arguments import at_least
-from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.base import Algorithm, Receiver
+from moon_jax.algorithms.wrap import wrap
 from moon_jax.errors import setting, UserError
 
 # Maps staleness, a float32 scalar, to the weight s of an update.
@@ -88,23 +88,23 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
     raise UserError(f'{setting("form")} must be one of {", ".join(FORMS)}; got '
                     f'{form!r}')
   at_least(0, max_staleness=max_staleness, usual=20)
-  algorithm = order.around(algorithm, 'with_staleness')
   weight, kept = weight or polynomial(), max_staleness + 1
-  inner = base.with_view(algorithm, lambda view: view._replace(
-      variables=view.server[1], server=()))
 
-  def broadcast(server, staleness):
-    state, models, version = server
-    if jax.tree.leaves(base.call(
-        algorithm.broadcast, state, client_id=jnp.int32(0))):
+  def init_server(variables):
+    if jax.tree.leaves(base.answer(
+        algorithm, algorithm.init_server(variables),
+        Receiver(jnp.int32(0), jnp.int32(0)))):
       raise UserError('asynchronous training needs an algorithm whose server '
                       'sends its model and nothing else, such as fedavg(). '
                       'Choose one, or remove with_staleness')
-    return staleness, mixing.at(models, (version - staleness) % kept)
+    return mixing.copies(variables, kept), jnp.int32(0)
 
-  @functools.wraps(algorithm.finish)
-  def finish(trained, view, **given):
-    client, message = inner.finish(trained, view, **given)
+  def broadcast(server, receiver):
+    models, version = server
+    return receiver.staleness, mixing.at(
+        models, (version - receiver.staleness) % kept)
+
+  def send(trained, message, view):
     staleness, begun = view.server
     scale = weight(staleness.astype(jnp.float32))
     if jax.tree.structure(message) != jax.tree.structure(
@@ -114,21 +114,17 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
                       'Choose such an algorithm, or remove with_staleness')
     origin = {**view.variables, 'params': begun['params']} if (
         form == 'fedbuff') else view.variables
-    return client, message._replace(mean=jax.tree.map(
+    return (), message._replace(mean=jax.tree.map(
         lambda now, new, old: now + scale * (new - old),
         view.variables, message.mean, origin))
 
-  def aggregate(variables, server, message, hparams=None, key=None):
-    state, models, version = server
-    variables, state, *metrics = base.aggregate(
-        algorithm, variables, state, message, hparams, key)
+  def step(variables, server, following, call):
+    models, version = server
     at = (version + 1) % kept
-    models = jax.tree.map(lambda w_V, w: w_V.at[at].set(w), models, variables)
-    return variables, (state, models, version + 1), *metrics
+    return following, (jax.tree.map(
+        lambda w_V, w: w_V.at[at].set(w), models, following), version + 1), {}
 
-  return inner._replace(
-      hparams={**algorithm.hparams, 'max_staleness': max_staleness},
-      init_server=lambda variables: (
-          algorithm.init_server(variables), mixing.copies(variables, kept),
-          jnp.int32(0)),
-      broadcast=broadcast, finish=finish, aggregate=aggregate)
+  return wrap(
+      algorithm, 'with_staleness', init_server=init_server,
+      broadcast=broadcast, begin=lambda view: view.server[1], send=send,
+      step=step, per_client_broadcast=True, max_staleness=max_staleness)

@@ -42,10 +42,10 @@ class Attack(NamedTuple):
   num_clients: int
   hparams: Mapping[str, float] = types.MappingProxyType({})
 
-  def apply(self, u_JD: jax.Array, is_received_J: jax.Array,
-            client_J: jax.Array, hparams: Mapping[str, Any],
+  def apply(self, rows: updates.Rows, hparams: Mapping[str, Any],
             key: jax.Array) -> jax.Array:
-    """Returns the updates of a round as the server receives them."""
+    """Returns the updates of a round as the server receives them [J, D]."""
+    u_JD, _, is_received_J, client_J = rows
     is_attacker_C = attackers.drawn(
         self.num_attackers, self.num_clients, hparams['attack_seed'])
     is_hostile_J = is_received_J & is_attacker_C[client_J]

@@ -5,8 +5,6 @@ with stacking, padding, lanes and devices.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-import functools
-import inspect
 import types
 from typing import Any, NamedTuple
 
@@ -46,45 +44,14 @@ class Batch(NamedTuple):
   key: jax.Array | None = None
 
 
-class View(NamedTuple):
-  """What one client sees during one round; constant while it trains.
-
-  Attributes:
-    variables: the round's global model, w^t.
-    server: result of Algorithm.broadcast.
-    client: state of this client.
-    hparams: scalars: learning_rate, momentum, mu, num_rounds, ...; see
-      `moon_jax.optimizers.HYPERPARAMETERS` and Algorithm.hparams.
-    num_examples: int scalar, |D_i|.
-    num_steps: int scalar, local steps of this round.
-    round: int scalar, the round, from 0.
-    client_id: int scalar, the client, from 0.
-    key: random key of this run, round and client, for draws of `start`,
-      `finish` and the other functions of a client. A loss has one per step,
-      Batch.key.
-    label_counts: int32 [K], this client's training examples of each class; [0]
-      for tasks other than classification.
-  """
-
-  variables: Variables
-  server: PyTree
-  client: PyTree
-  hparams: Hyperparameters
-  num_examples: jax.Array
-  num_steps: jax.Array
-  round: jax.Array
-  client_id: jax.Array
-  key: jax.Array
-  label_counts: jax.Array
-
-
+@jax.tree_util.register_static  # so that a view has arrays only
 class Examples:
   """The training examples of a client, as functions of a client see them.
 
-  `start`, `finish` and `personal_model` receive it if they have a parameter
-  named `examples`. Examples are not augmented, have no noise of
-  `Federation.input_noise_std`, and come in the same order in each round, in
-  batches of at most `BATCH_SIZE`, or as in local steps (`epoch`).
+  `start`, `finish` and `personal_model` find it as View.examples. Examples are
+  not augmented, have no noise of `Federation.input_noise_std`, and come in the
+  same order in each round, in batches of at most `BATCH_SIZE`, or as in local
+  steps (`epoch`).
   """
 
   BATCH_SIZE = 100
@@ -145,6 +112,98 @@ class Examples:
         self._batch_fn, jnp.where(is_read, self._num_batches, 0),
         self._step_fn, jnp.where(is_read, self._num_steps, 0))
 
+  @classmethod
+  def refused(cls, requirement: str) -> 'Examples':
+    """Returns examples that raise a UserError when they are read."""
+    def refuse(index):
+      raise UserError(requirement)
+
+    return cls(refuse, np.int32(0))
+
+
+_IN_LOCAL_STEPS = Examples.refused(
+    'view.examples is for start, finish and personal_model; got a read of it '
+    'in another function. Read the batch, or let start put what it finds '
+    "beside the 'params' that it returns")
+_NOT_DECLARED = Examples.refused(
+    'an algorithm that reads view.examples must have reads_examples=True; got '
+    'False. Add it: fedavg()._replace(..., reads_examples=True)')
+
+
+class View(NamedTuple):
+  """What one client sees during one round; constant while it trains.
+
+  Attributes:
+    variables: the round's global model, w^t.
+    server: result of Algorithm.broadcast.
+    client: state of this client.
+    hparams: scalars: learning_rate, momentum, mu, num_rounds, ...; see
+      `moon_jax.optimizers.HYPERPARAMETERS` and Algorithm.hparams.
+    num_examples: int scalar, |D_i|.
+    num_steps: int scalar, local steps of this round.
+    round: int scalar, the round, from 0.
+    client_id: int scalar, the client, from 0.
+    key: random key of this run, round and client, for draws of `start`,
+      `finish` and the other functions of a client. A loss has one per step,
+      Batch.key.
+    label_counts: int32 [K], this client's training examples of each class; [0]
+      for tasks other than classification.
+    model: the network, for `start`, `finish` and `personal_model`; None for the
+      others. A loss has one with the key of its step.
+    examples: those of this client, for the same functions of an algorithm with
+      `reads_examples`.
+  """
+
+  variables: Variables
+  server: PyTree
+  client: PyTree
+  hparams: Hyperparameters
+  num_examples: jax.Array
+  num_steps: jax.Array
+  round: jax.Array
+  client_id: jax.Array
+  key: jax.Array
+  label_counts: jax.Array
+  model: Model = None  # type: ignore[assignment]  # in other functions
+  examples: Examples = _IN_LOCAL_STEPS
+
+
+class Receiver(NamedTuple):
+  """The client that `broadcast` answers.
+
+  Attributes:
+    client_id: int scalar, from 0.
+    staleness: int scalar, server steps since the client began; 0 in synchronous
+      rounds.
+  """
+
+  client_id: jax.Array
+  staleness: jax.Array
+
+
+class _AllClients:
+  """The receiver of a broadcast that is the same for all clients."""
+
+  def __getattr__(self, name):
+    raise UserError(
+        f'an algorithm whose broadcast reads receiver.{name} must have '
+        'per_client_broadcast=True; got False. Add it: '
+        'fedavg()._replace(..., per_client_broadcast=True)')
+
+
+class ServerCall(NamedTuple):
+  """What the server knows of a round when it aggregates.
+
+  Attributes:
+    hparams: scalars of the run, as in View.hparams.
+    key: random key of the run and round.
+    round: int scalar, from 0.
+  """
+
+  hparams: Hyperparameters
+  key: jax.Array
+  round: jax.Array
+
 
 class LossAux(NamedTuple):
   """Second result of a loss.
@@ -197,18 +256,17 @@ class Algorithm(NamedTuple):
   Attributes:
     init_server: `(variables) -> server`. Returns the server state (besides the
       model) for the initial model.
-    broadcast: `(server) -> tree`. Returns the part of the server state that
-      clients see as View.server. If it has parameters `client_id` or
-      `staleness`, it is called with the client, or with the server steps since
-      the client began, and may answer each with another part.
+    broadcast: `(server, receiver) -> tree`. Returns the part of the server
+      state that clients see as View.server. With `per_client_broadcast` it may
+      return a different part to each `Receiver`.
     init_client: `(variables) -> client`. Returns the initial client state from
       the client's initial model: the global one, or its own if
       `per_client_init`.
     start: `(view) -> trained`. Returns what a client trains in this round, the
       global model by default. It may be any {'params': tree, ...}, such as two
       models (see `moon_jax.models.joint`); the optimizer updates the leaves of
-      'params'. Like `finish` and `personal_model` it may also have parameters
-      `model`, the network, and `examples`, the client's `Examples`.
+      'params'. Like `finish` and `personal_model` it may use view.model and
+      view.examples.
     frozen: `(model, batch, view) -> tree of arrays [B, ...]`. Returns outputs
       of models that do not train, for `loss` to find in batch.frozen. It is
       called once per round if inputs are the same in every epoch, and otherwise
@@ -233,12 +291,11 @@ class Algorithm(NamedTuple):
       later.
     finish: `(trained, view) -> (client, Message)`. Returns the new client state
       and the message after the last local step.
-    aggregate: `(variables, server, Message) -> (variables, server)`. Returns
-      the next global model and server state. If it has parameters named
-      `hparams` or `key`, it is called with hparams=View.hparams of the run, and
-      with a random key of the run and round. A third result is a dict of arrays
-      that are recorded as metrics of the round, unless a metric of moon_jax has
-      the name.
+    aggregate: `(variables, server, message, call) -> (variables, server,
+      metrics)`. Returns the next global model and server state from the reduced
+      `Message` and the `ServerCall` of the round; and a dict of arrays that are
+      recorded as metrics of the round, unless a metric of moon_jax has the
+      name.
     evaluated: `(variables, clients) -> variables with a leading axis`. Returns
       the models whose mean test accuracy is reported, from the global model and
       the state of all clients ([C, ...]).
@@ -249,6 +306,10 @@ class Algorithm(NamedTuple):
       client itself uses after the round, which is evaluated on its examples;
       None if it is the local model.
     per_client_init: whether each client draws its own initial model.
+    per_client_broadcast: whether `broadcast` reads the receiver.
+    reads_examples: whether a function reads View.examples.
+    max_staleness: the most server steps between the start of a client and its
+      update; None if clients begin with the newest model.
     hparams: default values of the scalars in View.hparams that belong to the
       method or to its server, such as mu and server_momentum. They are arrays
       in the compiled program, so that another value does not recompile and runs
@@ -274,21 +335,25 @@ class Algorithm(NamedTuple):
   """
 
   init_server: Callable[[Variables], PyTree]
-  broadcast: Callable[..., PyTree]
+  broadcast: Callable[[PyTree, Receiver], PyTree]
   init_client: Callable[[Variables], PyTree]
-  start: Callable[..., Trained]
+  start: Callable[[View], Trained]
   frozen: Callable[[Model, Batch, View], PyTree]
   loss: Callable[[Model, Trained, Batch, View], tuple[jax.Array, LossAux]]
   gradient: Callable[..., tuple[tuple[jax.Array, LossAux], PyTree]]
   transform_grads: Callable[[PyTree, View], PyTree]
   transform_updates: Callable[[PyTree, Batch, View], PyTree]
-  finish: Callable[..., tuple[PyTree, Message]]
-  aggregate: Callable[..., tuple[Variables, PyTree]]
+  finish: Callable[[Trained, View], tuple[PyTree, Message]]
+  aggregate: Callable[[Variables, PyTree, Message, ServerCall],
+                      tuple[Variables, PyTree, dict[str, Any]]]
   evaluated: Callable[[Variables, PyTree], Variables]
   local_model: Callable[[Trained, View], Variables]
-  personal_model: Callable[..., Variables] | None = None
+  personal_model: Callable[[Trained, View], Variables] | None = None
   trains: Callable[[PyTree, Batch, View], PyTree] | None = None
   per_client_init: bool = False
+  per_client_broadcast: bool = False
+  reads_examples: bool = False
+  max_staleness: int | None = None
   hparams: Mapping[str, float] = types.MappingProxyType({})
   penalties: Mapping[str, str] = types.MappingProxyType({})
   draws_client_state: bool = False
@@ -310,91 +375,27 @@ class Algorithm(NamedTuple):
     return self.per_client_init or self.draws_client_state
 
 
-# The functions whose last argument is the view.
-_SEE_A_VIEW = ('start', 'frozen', 'loss', 'gradient', 'transform_grads',
-               'transform_updates', 'finish', 'local_model', 'personal_model',
-               'trains')
-
-# Parameters that functions may have besides those of FedAvg's, by name.
-OPTIONAL = {
-    'aggregate': ('hparams', 'key'), 'broadcast': ('client_id', 'staleness'),
-    **dict.fromkeys(('start', 'finish', 'personal_model'),
-                    ('model', 'examples'))}
+def answer(algorithm: Algorithm, server: PyTree, receiver: Receiver) -> PyTree:
+  """Returns the result of `broadcast`; only the engine calls it for clients."""
+  return algorithm.broadcast(server, receiver if algorithm.per_client_broadcast
+                             else _AllClients())  # type: ignore[arg-type]
 
 
-def names_of(function: Callable[..., Any]) -> frozenset[str]:
-  """Returns the names of a function's parameters.
-
-  Those of the function that it wraps, if `functools.wraps` names one.
-  """
-  return frozenset(inspect.signature(function).parameters)
-
-
-def call(function: Callable[..., Any], *args: Any, **offered: Any) -> Any:
-  """Calls a function with those of `offered` for which it has a parameter."""
-  names = names_of(function) if offered else ()
-  return function(
-      *args, **{name: value for name, value in offered.items()
-                if name in names})
-
-
-def reads_examples(algorithm: Algorithm) -> bool:
-  """Returns whether a function of the algorithm has a parameter `examples`."""
-  return any('examples' in names_of(function) for function in (
-      algorithm.start, algorithm.finish, algorithm.personal_model) if function)
-
-
-def aggregate(algorithm: Algorithm, variables: Variables, server: PyTree,
-              message: Message, hparams: Mapping[str, Any] | None = None,
-              key: jax.Array | None = None) -> tuple[Any, ...]:
-  """Calls `Algorithm.aggregate`, with those of hparams and key that it takes.
-
-  Functions that wrap an algorithm call its `aggregate` only through this one,
-  and pass on what they are called with, and the metrics if there are any.
-
-  Args:
-    algorithm: the algorithm.
-    variables: the global model.
-    server: the server state.
-    message: the reduced message.
-    hparams: scalars of the run.
-    key: random key of the run and round.
-
-  Raises:
-    UserError: if it needs one of them and got None.
-  """
-  offered = {'hparams': hparams, 'key': key}
-  for name, parameter in inspect.signature(
-      algorithm.aggregate).parameters.items():
-    if name in offered and parameter.default is parameter.empty:
-      given(offered[name], name)
-  return call(algorithm.aggregate, variables, server, message, **offered)
-
-
-def given(value: Any, name: str) -> Any:
-  """Returns the `hparams` or the `key` that `aggregate` was called with.
-
-  Raises:
-    UserError: if it is None. A constant would be the same noise in each round,
-      or the hyperparameters of another run.
-  """
-  if value is None:
-    raise UserError(
-        f'aggregate needs the {name} of the round; got None from a function '
-        'that wraps the algorithm. Give its aggregate the parameters hparams '
-        'and key, and let it call moon_jax.algorithms.base.aggregate(algorithm,'
-        ' variables, server, message, hparams, key)')
-  return value
+def with_examples(algorithm: Algorithm, view: View, model: Model,
+                  examples: Examples) -> View:
+  """Returns the view of `start`, `finish` and `personal_model`."""
+  return view._replace(model=model, examples=(
+      examples if algorithm.reads_examples else _NOT_DECLARED))
 
 
 def first_message(algorithm: Algorithm, model: Model, view: View,
                   batch: Batch) -> Message:
   """Returns the message of a client that has not trained, for tracing."""
-  given = {'model': model, 'examples': Examples(lambda s: batch, jnp.int32(1))}
+  view = with_examples(
+      algorithm, view, model, Examples(lambda s: batch, jnp.int32(1)))
   # Other arrays than those in `view`, as after training.
-  trained = lax.optimization_barrier(call(algorithm.start, view, **given))
-  _, message = call(algorithm.finish, trained, view, **given)
-  return message
+  trained = lax.optimization_barrier(algorithm.start(view))
+  return algorithm.finish(trained, view)[1]
 
 
 def as_received(message: Message) -> Message:
@@ -404,25 +405,6 @@ def as_received(message: Message) -> Message:
   return message._replace(each=Each(
       jax.tree.map(lambda x: jnp.asarray(x)[None], message.each), jnp.ones(1),
       jnp.ones(1, bool), jnp.zeros(1, jnp.int32)))
-
-
-def with_view(algorithm: Algorithm,
-              view_fn: Callable[[View], View]) -> Algorithm:
-  """Returns `algorithm` with functions that see `view_fn(view)`.
-
-  Functions that wrap an algorithm, and add to its client or server state, show
-  it its own state in this way.
-  """
-  def seeing(function):
-    @functools.wraps(function)
-    def seen(*arguments, **given):
-      return function(*arguments[:-1], view_fn(arguments[-1]), **given)
-    return seen
-
-  functions = {name: getattr(algorithm, name) for name in _SEE_A_VIEW}
-  return algorithm._replace(**{
-      name: seeing(function) for name, function in functions.items()
-      if function})
 
 
 def first_view(algorithm: Algorithm, variables: Variables,
@@ -435,8 +417,8 @@ def first_view(algorithm: Algorithm, variables: Variables,
   names = {*HYPERPARAMETERS, *algorithm.hparams, *hparams}
   return View(
       variables=variables,
-      server=call(algorithm.broadcast, algorithm.init_server(variables),
-                  client_id=jnp.int32(0), staleness=jnp.int32(0)),
+      server=answer(algorithm, algorithm.init_server(variables),
+                    Receiver(jnp.int32(0), jnp.int32(0))),
       client=algorithm.init_client(variables),
       hparams={name: jnp.float32(1) for name in sorted(names)},
       num_examples=jnp.int32(1), num_steps=jnp.int32(1), round=jnp.int32(0),

@@ -45,25 +45,25 @@ def ccvr(num_virtual: int = 500, calibration_rate: float = 0.1,
   def is_last(view):
     return jnp.float32(view.round + 1) == view.hparams['num_rounds']
 
-  def finish(trained, view, model, examples):
+  def finish(trained, view):
     sent = jax.tree.map(lambda new, old: jnp.where(is_last(view), old, new),
                         trained, view.variables)
-    sums = prototypes.second_moments(
-        model, view.variables, examples.only_if(is_last(view)), view)
+    sums = prototypes.second_moments(view.variables, view._replace(
+        examples=view.examples.only_if(is_last(view))))
     return (), Message(sent, total=(jnp.float32(is_last(view)), *sums))
 
-  def aggregate(variables, server, message, hparams, key):
+  def aggregate(variables, server, message, call):
     num_last, sums, square_KFF = message.total
     # No iteration in other rounds. XLA would move what does not depend on the
     # iteration out of the loop, and run it in each round.
     layer = lax.fori_loop(
         0, jnp.int32(num_last > 0), lambda i, layer: calibrated(
-            layer, sums, square_KFF + jnp.float32(i), hparams, key),
+            layer, sums, square_KFF + jnp.float32(i), call),
         last_layer.parameters(message.mean['params'], head))
-    return last_layer.replace(message.mean, layer, head), server
+    return last_layer.replace(message.mean, layer, head), server, {}
 
-  def calibrated(layer, sums, square_KFF, hparams, key):
-    z_KMF = prototypes.samples(sums, square_KFF, num_virtual, key)
+  def calibrated(layer, sums, square_KFF, call):
+    z_KMF = prototypes.samples(sums, square_KFF, num_virtual, call.key)
     weight_K = jnp.float32(sums.count_K > 1)
 
     def loss(layer):
@@ -72,12 +72,13 @@ def ccvr(num_virtual: int = 500, calibration_rate: float = 0.1,
       return jnp.sum(ce_K * weight_K) / jnp.maximum(jnp.sum(weight_K), 1)
 
     return lax.fori_loop(
-        0, jnp.int32(hparams['calibration_steps']),
+        0, jnp.int32(call.hparams['calibration_steps']),
         lambda _, layer: jax.tree.map(
-            lambda w, g: w - hparams['calibration_rate'] * g, layer,
+            lambda w, g: w - call.hparams['calibration_rate'] * g, layer,
             jax.grad(loss)(layer)), layer)
 
   return fedavg()._replace(
-      finish=finish, aggregate=aggregate, made_of=('ccvr',),
+      finish=finish, reads_examples=True, aggregate=aggregate,
+      made_of=('ccvr',),
       hparams={'calibration_rate': calibration_rate,
                'calibration_steps': calibration_steps})

@@ -22,9 +22,10 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
-from moon_jax.algorithms import base, order, updates
+from moon_jax.algorithms import updates
 from moon_jax.algorithms.arguments import above, at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.algorithms.wrap import wrap
 from moon_jax.errors import setting, UserError
 
 _DRAW = 0x636f6d70  # folded into the key of a client or the server
@@ -34,27 +35,18 @@ class Compressor(NamedTuple):
   """A compressor, as a tuple of pure functions.
 
   Attributes:
-    apply: `(update_D, key, hparams) -> update_D`. Returns what the receiver
-      decodes. `hparams` is View.hparams. If it has a parameter `params`, it
-      gets the parameters of the model, whose numbers D are those of the update,
-      leaf by leaf.
-    bits: `(D, hparams) -> int`. Returns the bits that a message takes; it may
-      have the same parameter.
+    apply: `(update_D, params, key, hparams) -> update_D`. Returns what the
+      receiver decodes. `params` are the parameters of the model, whose numbers
+      D are those of the update, leaf by leaf; `hparams` is View.hparams.
+    bits: `(params, hparams) -> int`. Returns the bits that a message takes.
     has_feedback: whether clients keep the error.
     hparams: numbers in which runs of one program may differ.
   """
 
-  apply: Callable[..., jax.Array]
-  bits: Callable[..., int]
+  apply: Callable[[jax.Array, Any, jax.Array, Mapping[str, Any]], jax.Array]
+  bits: Callable[[Any, Mapping[str, Any]], int]
   has_feedback: bool = False
   hparams: Mapping[str, float] = types.MappingProxyType({})
-
-
-class Feedback(NamedTuple):
-  """Client or server state with error feedback."""
-
-  inner: Any  # of the algorithm
-  error: Any  # e, [D]; () without error feedback
 
 
 def top_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
@@ -65,11 +57,14 @@ def top_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
   Stich, Cordonnier and Jaggi, Sparsified SGD with Memory, NeurIPS 2018,
   https://arxiv.org/abs/1809.07599. A message has k floats and k indices.
   """
+  def bits(params, hparams):
+    d = updates.size(params)
+    return int(_kept(d, hparams)) * (32 + math.ceil(math.log2(d)))
+
   return Compressor(
-      lambda u_D, key, hparams: jnp.where(_is_among_largest(
+      lambda u_D, params, key, hparams: jnp.where(_is_among_largest(
           u_D, _kept(u_D.size, hparams)), u_D, 0),
-      lambda d, hparams: int(_kept(d, hparams)) * (
-          32 + math.ceil(math.log2(d))), has_feedback, _checked(fraction))
+      bits, has_feedback, _checked(fraction))
 
 
 def random_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
@@ -79,14 +74,15 @@ def random_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
   feedback the numbers are multiplied by D / k, so that their mean is the
   update. A message has k floats, and a seed for the indices.
   """
-  def apply(u_D, key, hparams):
+  def apply(u_D, params, key, hparams):
     k = _kept(u_D.size, hparams)
     scale = 1 if has_feedback else u_D.size / k.astype(u_D.dtype)
     is_kept_D = jax.random.permutation(key, u_D.size) < k
     return jnp.where(is_kept_D, scale * u_D, 0)
 
   return Compressor(
-      apply, lambda d, hparams: 32 * (int(_kept(d, hparams)) + 1),
+      apply, lambda params, hparams: 32 * (
+          int(_kept(updates.size(params), hparams)) + 1),
       has_feedback, _checked(fraction))
 
 
@@ -110,7 +106,7 @@ def qsgd(bits: int = 4, bucket: int = 512) -> Compressor:
   at_least(1, bucket=bucket, usual=512)
   levels = 2**(bits - 1) - 1
 
-  def apply(u_D, key, hparams):
+  def apply(u_D, params, key, hparams):
     size = min(bucket, len(u_D))
     u_KB = jnp.pad(u_D, (0, -len(u_D) % size)).reshape(-1, size)
     norm_K1 = jnp.maximum(updates.norms(u_KB), updates.TINY)[:, None]
@@ -118,8 +114,11 @@ def qsgd(bits: int = 4, bucket: int = 512) -> Compressor:
     level_KB = jnp.floor(jnp.abs(u_KB) / norm_K1 * levels + drawn_KB)
     return (jnp.sign(u_KB) * level_KB * (norm_K1 / levels)).ravel()[:len(u_D)]
 
-  return Compressor(
-      apply, lambda d, hparams: 32 * math.ceil(d / bucket) + bits * d)
+  def bits_of(params, hparams):
+    d = updates.size(params)
+    return 32 * math.ceil(d / bucket) + bits * d
+
+  return Compressor(apply, bits_of)
 
 
 def sign(has_feedback: bool = True) -> Compressor:
@@ -130,8 +129,9 @@ def sign(has_feedback: bool = True) -> Compressor:
   0 counts as positive. A message has a bit for each number, and the scale.
   """
   return Compressor(
-      lambda u_D, key, hparams: jnp.mean(jnp.abs(u_D)) * jnp.where(
-          u_D < 0, -1., 1.), lambda d, hparams: 32 + d, has_feedback)
+      lambda u_D, params, key, hparams: jnp.mean(jnp.abs(u_D)) * jnp.where(
+          u_D < 0, -1., 1.),
+      lambda params, hparams: 32 + updates.size(params), has_feedback)
 
 
 def powersgd(rank: int = 2, iterations: int = 2) -> Compressor:
@@ -158,7 +158,7 @@ def powersgd(rank: int = 2, iterations: int = 2) -> Compressor:
     m, n = math.prod(w.shape[:-1]), w.shape[-1] if w.ndim else 1
     return rank * (m + n) >= m * n
 
-  def apply(update_D, key, hparams, params):
+  def apply(update_D, params, key, hparams):
     leaves, tree = jax.tree.flatten(updates.unflat(params, update_D))
     return updates.flat(jax.tree.unflatten(tree, (
         w if is_sent_whole(w) else of_matrix(
@@ -173,7 +173,7 @@ def powersgd(rank: int = 2, iterations: int = 2) -> Compressor:
       q = dot(m.T, p)
     return dot(p, q.T)
 
-  def bits(d, hparams, params):
+  def bits(params, hparams):
     return sum(
         32 * (w.size if is_sent_whole(w) else rank * (
             w.size // w.shape[-1] + w.shape[-1]))
@@ -198,31 +198,20 @@ def with_compression(algorithm: Algorithm,
     >>> algorithm = moon_jax.compress.with_compression(
     ...     moon_jax.fedavg(), moon_jax.compress.top_k(fraction=0.05))
   """
-  has_feedback = compressor.has_feedback
-  algorithm = order.around(algorithm, 'with_compression')
   algorithm, compressor = _with_hparams(algorithm, compressor)
-  inner = base.with_view(algorithm, lambda view: view._replace(
-      client=view.client.inner)) if has_feedback else algorithm
 
-  @functools.wraps(algorithm.finish)
-  def finish(trained, view, **given):
-    client, message = inner.finish(trained, view, **given)
+  def send(trained, message, view):
     updates.check(message, view.variables)
     model = message.mean
     params, error = _received(
-        compressor, view.variables['params'], model['params'],
-        view.client.error if has_feedback else (), view.key, view.hparams)
-    return (Feedback(client, error) if has_feedback else client,
-            Message({**model, 'params': params}))
+        compressor, view.variables['params'], model['params'], view.client,
+        view.key, view.hparams)
+    return error, Message({**model, 'params': params})
 
-  compressed = inner._replace(
-      finish=finish, upload_bytes=functools.partial(_bytes, compressor.bits))
-  return compressed if not has_feedback else compressed._replace(
-      init_client=lambda variables: Feedback(
-          algorithm.init_client(variables),
-          updates.zeros(variables['params'])),
-      evaluated=lambda variables, clients: algorithm.evaluated(
-          variables, clients.inner))
+  return wrap(
+      algorithm, 'with_compression', send=send,
+      init_client=_first_error if compressor.has_feedback else None,
+      upload_bytes=functools.partial(_bytes, compressor.bits))
 
 
 def with_compressed_download(algorithm: Algorithm,
@@ -243,43 +232,36 @@ def with_compressed_download(algorithm: Algorithm,
     algorithm: the algorithm, with its server optimizer, if it has one.
     compressor: such as `top_k()`.
   """
-  algorithm = order.around(algorithm, 'with_compressed_download')
   algorithm, compressor = _with_hparams(algorithm, compressor)
 
-  def init_server(variables):
-    return Feedback(algorithm.init_server(variables), updates.zeros(
-        variables['params']) if compressor.has_feedback else ())
-
-  def aggregate(variables, server, message, hparams=None, key=None):
-    base.given(hparams, 'hparams')
-    base.given(key, 'key')
-    following, inner, *metrics = base.aggregate(
-        algorithm, variables, server.inner, message, hparams, key)
+  def step(variables, error, following, call):
     params, error = _received(
-        compressor, variables['params'], following['params'], server.error, key,
-        hparams)
-    return ({**following, 'params': params}, Feedback(inner, error), *metrics)
+        compressor, variables['params'], following['params'], error, call.key,
+        call.hparams)
+    return {**following, 'params': params}, error, {}
 
-  @functools.wraps(algorithm.broadcast)
-  def broadcast(server, **given):
-    return algorithm.broadcast(server.inner, **given)
-
-  return algorithm._replace(
-      init_server=init_server, aggregate=aggregate, broadcast=broadcast,
+  return wrap(
+      algorithm, 'with_compressed_download', step=step,
+      init_server=_first_error if compressor.has_feedback else None,
       download_bytes=functools.partial(_bytes, compressor.bits),
       needs={**algorithm.needs, 'all_clients': True})
+
+
+def _first_error(variables):
+  return updates.zeros(variables['params'])
 
 
 def _received(compressor, before, after, error, key, hparams):
   """Returns the parameters that the receiver decodes, and the next error.
 
-  It has the parameters `before`, and the sender has `after`.
+  The receiver has the parameters `before`, and the sender has `after`. An error
+  is e, [D]; () without error feedback.
   """
   v_D = updates.flat(jax.tree.map(jnp.subtract, after, before))
   if compressor.has_feedback:
     v_D = v_D + error
-  sent_D = base.call(compressor.apply, v_D, jax.random.fold_in(key, _DRAW),
-                     hparams, params=before)
+  sent_D = compressor.apply(
+      v_D, before, jax.random.fold_in(key, _DRAW), hparams)
   return (updates.moved(before, sent_D),
           v_D - sent_D if compressor.has_feedback else ())
 
@@ -301,10 +283,9 @@ def _with_hparams(algorithm, compressor):
 
 def _bytes(bits, variables, hparams):
   """Returns the bytes of compressed parameters and other variables."""
-  num_params, num_all = (sum(x.size for x in jax.tree.leaves(tree)) for tree
-                         in (variables['params'], variables))
-  num_bits = base.call(bits, num_params, hparams, params=variables['params'])
-  return math.ceil(num_bits / 8) + 4 * (num_all - num_params)
+  params = variables['params']
+  num_others = updates.size(variables) - updates.size(params)
+  return math.ceil(bits(params, hparams) / 8) + 4 * num_others
 
 
 def _checked(fraction):

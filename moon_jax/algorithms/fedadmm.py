@@ -60,10 +60,10 @@ def fedadmm(rho: float = 0.01, eta: float = 1.,
     return (State(params, optax.tree.add(view.client.dual, moved)),
             Message({**variables, 'params': progress}))
 
-  def aggregate(variables, server, message, hparams):
+  def aggregate(variables, server, message, call):
     params = optax.tree.add_scale(
-        variables['params'], hparams['eta'], message.mean['params'])
-    return {**message.mean, 'params': params}, server
+        variables['params'], call.hparams['eta'], message.mean['params'])
+    return {**message.mean, 'params': params}, server, {}
 
   return with_regularizer(
       fedavg(), 'rho', lambda view: view.client.dual,

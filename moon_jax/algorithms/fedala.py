@@ -42,7 +42,7 @@ def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
   at_least(0, max_epochs=max_epochs, usual=100)
   heads = lambda variables: mixing.layers(variables, head)
 
-  def start(view, model, examples):
+  def start(view):
     own, weights, has_learned = view.client
     size = jnp.int32(share * jnp.float32(view.num_examples))
     first = jax.random.randint(view.key, (), 0, view.num_examples - size + 1)
@@ -55,7 +55,7 @@ def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
 
     def step(carry, part):
       value, grads = jax.value_and_grad(lambda a: mixing.loss_of(
-          model, mixture(a), part))(carry[0])
+          view.model, mixture(a), part))(carry[0])
       weights = jax.tree.map(lambda a, g: jnp.clip(
           a - view.hparams['eta'] * g, 0, 1), carry[0], grads)
       return jax.tree.map(lambda new, old: jnp.where(
@@ -69,7 +69,7 @@ def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
 
     def epoch(carry):
       weights, losses, n = carry
-      weights, last = examples.fold(learn, (weights, losses[-1]))
+      weights, last = view.examples.fold(learn, (weights, losses[-1]))
       return weights, jnp.append(losses[1:], last), n + 1
 
     def is_learning(carry):
@@ -84,7 +84,7 @@ def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
   return mixing.carrying(fedavg())._replace(
       init_client=lambda w: (
           w, jax.tree.map(jnp.ones_like, heads(w)), jnp.bool_(False)),
-      start=start, finish=lambda trained, view: (
+      start=start, reads_examples=True, finish=lambda trained, view: (
           (mixing.model_of(trained), *trained['carried']),
           Message(mixing.model_of(trained))),
       hparams={'eta': eta, 'threshold': threshold})

@@ -44,9 +44,10 @@ def fedamp(num_clients: FromRun[int], alpha: float = 0.01, sigma: float = 1.0,
   above(0, sigma=sigma, usual=1)
   at_least(0, lam=lam, usual=0.01)
 
-  def broadcast(cloud, client_id):
+  def broadcast(cloud, receiver):
+    xi_C = cloud.xi_CC[receiver.client_id]
     return jax.tree.map(lambda w_C: jnp.tensordot(
-        cloud.xi_CC[client_id], w_C, 1, precision='highest'), cloud.models)
+        xi_C, w_C, 1, precision='highest'), cloud.models)
 
   def loss(model, trained, batch, view):
     objective, aux = fedavg().loss(model, trained, batch, view)
@@ -55,20 +56,22 @@ def fedamp(num_clients: FromRun[int], alpha: float = 0.01, sigma: float = 1.0,
     return objective + weight * attention, aux._replace(
         metrics={'attention': attention})
 
-  def aggregate(variables, cloud, message, hparams):
+  def aggregate(variables, cloud, message, call):
     each, client_C = message.each, jnp.arange(num_clients)
+    alpha, sigma = call.hparams['alpha'], call.hparams['sigma']
     models = mixing.stored(cloud.models, each, each.value, each.client)
     square_CC = lax.map(lambda i: jax.vmap(lambda j: mixing.square_distance(
         mixing.at(models, i), mixing.at(models, j)))(client_C), client_C)
-    xi_CC = hparams['alpha'] / hparams['sigma'] * jnp.exp(
-        -square_CC / hparams['sigma']) * (1 - jnp.eye(num_clients))
+    xi_CC = alpha / sigma * jnp.exp(
+        -square_CC / sigma) * (1 - jnp.eye(num_clients))
     return message.mean, Cloud(
-        models, xi_CC + jnp.diag(1 - jnp.sum(xi_CC, 1)))
+        models, xi_CC + jnp.diag(1 - jnp.sum(xi_CC, 1))), {}
 
   return fedavg()._replace(
       init_server=lambda variables: Cloud(
           mixing.copies(variables, num_clients), jnp.eye(num_clients)),
-      broadcast=broadcast, init_client=lambda variables: variables,
+      broadcast=broadcast, per_client_broadcast=True,
+      init_client=lambda variables: variables,
       start=lambda view: view.client, loss=loss,
       finish=lambda trained, view: (trained, Message(trained, each=trained)),
       aggregate=aggregate, needs={'num_clients': num_clients},

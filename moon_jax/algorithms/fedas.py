@@ -59,43 +59,46 @@ def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
     outputs, _ = model.apply(variables, batch.inputs, batch.mask, train=False)
     return getattr(outputs, input_of_head)
 
-  def start(view, model, examples):
+  def start(view):
     classes_K = jnp.arange(len(labels.counts_K(view)))
     is_KB = lambda batch: jnp.where(
         batch.labels[None] == classes_K[:, None], batch.mask[None], 0)
-    sums_KF = examples.sum(lambda batch: _dot(
-        is_KB(batch), features(model, view.client, batch)))
-    counts_K1 = examples.sum(lambda batch: is_KB(batch).sum(1))[:, None]
+    sums_KF = view.examples.sum(lambda batch: _dot(
+        is_KB(batch), features(view.model, view.client, batch)))
+    counts_K1 = view.examples.sum(
+        lambda batch: is_KB(batch).sum(1))[:, None]
     means_KF = sums_KF / jnp.maximum(counts_K1, 1)
 
     def misalignment(params, batch):
-      z_BF = features(model, {**view.variables, 'params': params}, batch)
+      z_BF = features(
+          view.model, {**view.variables, 'params': params}, batch)
       square_B = jnp.mean((z_BF - means_KF[batch.labels])**2, 1)
       counts_K = jnp.maximum(is_KB(batch).sum(1), 1)
       return jnp.sum(_dot(is_KB(batch), square_B) / counts_K)
 
-    aligned = examples.epoch(lambda params, batch: optax.tree.add_scale(
+    aligned = view.examples.epoch(lambda params, batch: optax.tree.add_scale(
         params, -view.hparams['align_rate'],
         jax.grad(misalignment)(params, batch)), view.variables['params'])
     return parts.merge(
         view.client, split({**view.variables, 'params': aligned})[0])
 
-  def finish(trained, view, model, examples):
+  def finish(trained, view):
     nll = lambda params, batch: mixing.loss_of(
-        model, {**trained, 'params': params}, batch)
-    fisher = examples.epoch(lambda total, batch: total + optax.tree.norm(
+        view.model, {**trained, 'params': params}, batch)
+    fisher = view.examples.epoch(lambda total, batch: total + optax.tree.norm(
         jax.grad(nll)(trained['params'], batch), squared=True), jnp.float32(0))
     return trained, Message((), total=(
         optax.tree.scale(fisher, split(trained)[0]), fisher))
 
-  def aggregate(variables, server, message):
+  def aggregate(variables, server, message, call):
     total, fisher = message.total
     scale = 1 / jnp.maximum(fisher, _TINY)
     body = jax.tree.map(
         lambda w, total: jnp.where(fisher > _TINY, scale * total, w),
         split(variables)[0], total)
-    return parts.merge(variables, body), server
+    return parts.merge(variables, body), server, {}
 
   return parts.with_personal_part(split)._replace(
       init_client=lambda variables: variables, start=start, finish=finish,
-      aggregate=aggregate, hparams={'align_rate': align_rate})
+      aggregate=aggregate, reads_examples=True,
+      hparams={'align_rate': align_rate})

@@ -24,7 +24,7 @@ def fedavg() -> Algorithm:
   """
   return Algorithm(
       init_server=lambda variables: (),
-      broadcast=lambda server: server,
+      broadcast=lambda server, receiver: server,
       init_client=lambda variables: (),
       start=lambda view: view.variables,
       frozen=lambda model, batch, view: (),
@@ -33,7 +33,8 @@ def fedavg() -> Algorithm:
       transform_grads=lambda grads, view: grads,
       transform_updates=lambda updates, batch, view: updates,
       finish=lambda variables, view: (view.client, Message(variables)),
-      aggregate=lambda variables, server, message: (message.mean, server),
+      aggregate=lambda variables, server, message, call: (
+          message.mean, server, {}),
       evaluated=lambda variables, clients: jax.tree.map(
           lambda x: x[None], variables),
       local_model=lambda trained, view: trained,

@@ -43,14 +43,15 @@ def fedbabu(head: str = 'out', finetune_epochs: int = 5) -> Algorithm:
   at_least(0, finetune_epochs=finetune_epochs, usual=5)
   split, names = parts.body_and_head(head), head.split()
 
-  def personal_model(trained, view, model, examples):
+  def personal_model(trained, view):
     optimizer = optimizers.make(optimizers.sgd(), view.hparams)
 
     def step(epoch, carry, batch):
       variables, opt_state = carry
       key = jax.random.fold_in(jax.random.fold_in(view.key, epoch), batch.step)
       loss = lambda params: fedavg_lib.loss(
-          model.with_key(key), {**variables, 'params': params}, batch, view)
+          view.model.with_key(key), {**variables, 'params': params}, batch,
+          view)
       grads, aux = jax.grad(loss, has_aux=True)(variables['params'])
       updates, opt_state = optimizer.update(
           grads, opt_state, variables['params'])
@@ -58,7 +59,7 @@ def fedbabu(head: str = 'out', finetune_epochs: int = 5) -> Algorithm:
       return {**aux.variables, 'params': params}, opt_state
 
     return lax.fori_loop(
-        0, finetune_epochs, lambda epoch, carry: examples.epoch(
+        0, finetune_epochs, lambda epoch, carry: view.examples.epoch(
             functools.partial(step, epoch), carry),
         (view.variables, optimizer.init(view.variables['params'])))[0]
 
@@ -66,4 +67,5 @@ def fedbabu(head: str = 'out', finetune_epochs: int = 5) -> Algorithm:
       trains=lambda params, batch, view: {
           name: parts.layer_of(name) not in names for name in params},
       finish=lambda trained, view: (view.client, Message(split(trained)[0])),
-      aggregate=parts.aggregate, personal_model=personal_model)
+      aggregate=parts.aggregate, personal_model=personal_model,
+      reads_examples=True)

@@ -39,21 +39,23 @@ def fedcross(num_clients: FromRun[int], alpha: float = 0.99,
   one_of(('lowest', 'highest', 'in_order'), selection=selection)
   from_0_to_1(alpha=alpha, usual=0.99)
 
-  def aggregate(variables, server, message, hparams, key):
-    (w_K, k_C, t), each, alpha = server, message.each, hparams['alpha']
+  def aggregate(variables, server, message, call):
+    (w_K, k_C, t), each, alpha = server, message.each, call.hparams['alpha']
     v_K = mixing.stored(w_K, each, each.value, k_C[each.client])
     co_K = partners(v_K, t, selection)
     w_K = jax.tree.map(
         lambda x_K: alpha * x_K + (1 - alpha) * x_K[co_K], v_K)
-    k_C = jax.random.permutation(key, num_clients).astype(jnp.int32)
-    return jax.tree.map(lambda x_K: jnp.mean(x_K, 0), w_K), (w_K, k_C, t + 1)
+    k_C = jax.random.permutation(call.key, num_clients).astype(jnp.int32)
+    return (jax.tree.map(lambda x_K: jnp.mean(x_K, 0), w_K),
+            (w_K, k_C, t + 1), {})
 
   return fedavg()._replace(
       init_server=lambda variables: (
           mixing.copies(variables, num_clients),
           jnp.arange(num_clients, dtype=jnp.int32), jnp.int32(0)),
-      broadcast=lambda server, client_id: mixing.at(
-          server[0], server[1][client_id]),
+      broadcast=lambda server, receiver: mixing.at(
+          server[0], server[1][receiver.client_id]),
+      per_client_broadcast=True,
       start=lambda view: view.server,
       finish=lambda trained, view: (
           view.client, Message(trained, each=trained)),

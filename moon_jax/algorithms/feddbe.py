@@ -61,12 +61,12 @@ def feddbe(kappa: float = 50.0, mean_decay: float = 1.0,
     return trained['params']['bias'], Message(
         sent(trained), total=(n * trained['mean_F'], n))
 
-  def aggregate(variables, server, message):
+  def aggregate(variables, server, message, call):
     (r, is_known), (sum_F, n) = server, message.total
     variables = jax.tree.map(lambda new, old: jnp.where(is_known, new, old),
                              message.mean, variables)
     r = jnp.where(is_known, r, sum_F / jnp.maximum(n, 1))
-    return variables, (r, is_known | (n > 0))
+    return variables, (r, is_known | (n > 0)), {}
 
   return fedavg()._replace(
       init_server=lambda variables: (zeros(variables), jnp.array(False)),

@@ -31,11 +31,12 @@ def feddisco(a: float = 0.5, b: float = 0.1) -> Algorithm:
   def finish(trained, view):
     return view.client, Message(trained, each=(trained, discrepancy(view)))
 
-  def aggregate(variables, server, message, hparams):
+  def aggregate(variables, server, message, call):
     each, (models_J, d_J) = message.each, message.each.value
+    a, b = call.hparams['a'], call.hparams['b']
     d_J = jnp.where(each.is_received, d_J, 0)
     d_J = d_J / jnp.maximum(jnp.sum(d_J), 1e-12)
-    p_J = jax.nn.relu(each.weight - hparams['a'] * d_J + hparams['b'])
+    p_J = jax.nn.relu(each.weight - a * d_J + b)
     p_J = jnp.where(each.is_received, p_J, 0)
     p_J = jnp.where(jnp.sum(p_J) > 0, p_J, each.weight)
 
@@ -44,7 +45,7 @@ def feddisco(a: float = 0.5, b: float = 0.1) -> Algorithm:
       return jnp.tensordot(p_J / jnp.sum(p_J), jnp.where(is_received_J, w_J, 0),
                            1, precision='highest')
 
-    return jax.tree.map(mean, models_J), server
+    return jax.tree.map(mean, models_J), server, {}
 
   return fedavg()._replace(
       finish=finish, aggregate=aggregate, hparams={'a': a, 'b': b})

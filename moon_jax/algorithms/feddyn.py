@@ -17,6 +17,8 @@ g_i. The released code has alpha_i = alpha n / |D_i|, n the mean of |D_i|
 (https://github.com/alpemreacar/FedDyn).
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -37,11 +39,11 @@ def feddyn(num_clients: FromRun[int], alpha: float = 0.01,
       else 1.)
   return with_regularizer(
       fedavg(), 'alpha', lambda view: view.client, scale_fn)._replace(
-          init_server=zeros, init_client=zeros, broadcast=lambda server: (),
-          finish=finish, hparams={'alpha': alpha}, made_of=('feddyn',),
+          init_server=zeros, init_client=zeros,
+          broadcast=lambda server, receiver: (), finish=finish,
+          hparams={'alpha': alpha}, made_of=('feddyn',),
           needs={'num_clients': num_clients},
-          aggregate=lambda variables, server, message: aggregate(
-              num_clients, server, message))
+          aggregate=functools.partial(aggregate, num_clients))
 
 
 def with_regularizer(algorithm: Algorithm, name: str, dual_fn,
@@ -76,9 +78,9 @@ def finish(variables, view):
   return optax.tree.add(view.client, moved), Message(variables, total=moved)
 
 
-def aggregate(num_clients, server, message):
+def aggregate(num_clients, variables, server, message, call):
   """Returns the mean of w_i over S plus the mean of d_i over all clients."""
   server = jax.tree.map(
       lambda d, total: d + total / num_clients, server, message.total)
   params = optax.tree.add(message.mean['params'], server)
-  return {**message.mean, 'params': params}, server
+  return {**message.mean, 'params': params}, server, {}

@@ -39,13 +39,13 @@ def fedexp(epsilon: float = 0.001) -> Algorithm:
     return view.client, Message(
         (variables, optax.tree.norm(delta, squared=True)))
 
-  def aggregate(variables, server, message, hparams):
+  def aggregate(variables, server, message, call):
     mean, square = message.mean
     delta = optax.tree.sub(mean['params'], variables['params'])
     norm = optax.tree.norm(delta, squared=True)
-    eta = jnp.maximum(1, square / (2 * (norm + hparams['epsilon'])))
+    eta = jnp.maximum(1, square / (2 * (norm + call.hparams['epsilon'])))
     params = optax.tree.add_scale(variables['params'], eta, delta)
-    return {**mean, 'params': params}, server
+    return {**mean, 'params': params}, server, {}
 
   return fedavg()._replace(
       finish=finish, aggregate=aggregate, hparams={'epsilon': epsilon})

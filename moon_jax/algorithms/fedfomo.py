@@ -38,15 +38,15 @@ def fedfomo(num_clients: FromRun[int], num_models: int = 5,
   at_least(0, epsilon_decay=epsilon_decay, usual=0.05)
   num_sent = min(num_models, num_clients - 1)
 
-  def broadcast(server, client_id):
-    sent_M = server[2][client_id]
+  def broadcast(server, receiver):
+    sent_M = server[2][receiver.client_id]
     return mixing.at(server[0], sent_M), sent_M >= 0
 
-  def start(view, model, examples):
+  def start(view):
     (others, is_sent_M), (w, v) = view.server, view.client
     v_N = jax.tree.map(lambda x, x_M: jnp.concatenate([x[None], x_M]),
                        v, others)
-    loss = lambda v: mixing.loss_of_all(model, v, examples)
+    loss = lambda v: mixing.loss_of_all(v, view)
     apart_N = jax.vmap(lambda v: mixing.distance(v, w, ord=1 if l1 else 2))(v_N)
     gain_N = (loss(w) - lax.map(loss, v_N)) / jnp.where(apart_N > 0, apart_N, 1)
     gain_N = jnp.where((apart_N > 0) & jnp.append(True, is_sent_M), gain_N, 0)
@@ -60,11 +60,13 @@ def fedfomo(num_clients: FromRun[int], num_models: int = 5,
     v, (w, gain_N) = mixing.model_of(trained), trained['carried']
     return (w, v), Message(v, each=(v, gain_N))
 
-  def aggregate(variables, server, message, hparams, key):
+  def aggregate(variables, server, message, call):
     v_C, affinity_CC, sent_CM, t = server
     each, (v_J, gain_JN) = message.each, message.each.value
     i_J1 = each.client[:, None]
     n_JN = jnp.concatenate([i_J1, sent_CM[each.client]], 1)
+    epsilon, decay = (
+        call.hparams[name] for name in ('epsilon', 'epsilon_decay'))
     total_J1 = jnp.maximum(jnp.abs(jnp.sum(gain_JN, 1)), 1e-9)[:, None]
     affinity_CC = affinity_CC.at[i_J1, n_JN].add(jnp.where(
         each.is_received[:, None] & (n_JN >= 0), gain_JN / total_J1, 0))
@@ -72,16 +74,16 @@ def fedfomo(num_clients: FromRun[int], num_models: int = 5,
         jnp.zeros(num_clients, bool), each, each.is_received, each.client)
     sent_CM = mixing.chosen(
         affinity_CC, is_new_C[None] & ~jnp.eye(num_clients, dtype=bool),
-        hparams['epsilon'] - hparams['epsilon_decay'] * jnp.float32(t + 1),
-        num_sent, key)
+        epsilon - decay * jnp.float32(t + 1), num_sent, call.key)
     return message.mean, (mixing.stored(v_C, each, v_J, each.client),
-                          affinity_CC, sent_CM, t + 1)
+                          affinity_CC, sent_CM, t + 1), {}
 
   return mixing.carrying(fedavg())._replace(
       init_server=lambda w: (
           mixing.copies(w, num_clients), .1 * jnp.eye(num_clients),
           jnp.full((num_clients, num_sent), -1, jnp.int32), jnp.int32(0)),
       init_client=lambda w: (w, w), broadcast=broadcast,
+      per_client_broadcast=True, reads_examples=True,
       start=start, finish=finish, aggregate=aggregate,
       hparams={'epsilon': epsilon, 'epsilon_decay': epsilon_decay},
       needs={'num_clients': num_clients})

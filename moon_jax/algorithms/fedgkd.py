@@ -46,13 +46,14 @@ def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
     return jax.tree.map(
         lambda w: jnp.zeros((size, *w.shape), w.dtype), variables), jnp.int32(0)
 
-  def aggregate(variables, server, message):
+  def aggregate(variables, server, message, call):
     """Stores w^t, except w^0, in a ring buffer."""
     models, t = server
     is_slot_M = (jnp.arange(size) == (t - 1) % max(size, 1)) & (t > 0)
     store = lambda w_M, w: jnp.where(
         is_slot_M.reshape(-1, *[1] * w.ndim), w[None], w_M)
-    return message.mean, (jax.tree.map(store, models, variables), t + 1)
+    models = jax.tree.map(store, models, variables)
+    return message.mean, (models, t + 1), {}
 
   def teacher_logits(model, batch, view):
     total, t = view.server
@@ -71,5 +72,5 @@ def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
   return with_terms(
       terms, {'distillation': 'gamma'}, {'gamma': gamma, 'tau': tau})._replace(
           init_server=init_server, aggregate=aggregate, frozen=teacher_logits,
-          broadcast=lambda server: (
+          broadcast=lambda server, receiver: (
               jax.tree.map(lambda w_M: w_M.sum(0), server[0]), server[1]))

@@ -76,8 +76,8 @@ def fedkd(energy_start: float = 0.95, energy_end: float = 0.98,
       init_server=lambda variables: jnp.int32(0), loss=loss,
       finish=lambda trained, view: (personal(trained, view), Message(step(
           view.variables, sent(trained, view), view.server, view.hparams))),
-      aggregate=lambda variables, t, message, hparams: (
-          step(variables, message.mean, t, hparams), t + 1),
+      aggregate=lambda variables, t, message, call: (
+          step(variables, message.mean, t, call.hparams), t + 1, {}),
       hparams=energies)
 
 

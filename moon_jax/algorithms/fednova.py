@@ -28,10 +28,10 @@ from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
-from moon_jax.algorithms import base, order
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.algorithms.fedprox import with_proximal
+from moon_jax.algorithms.wrap import wrap
 from moon_jax.config.parts import checked, FromRun
 from moon_jax.errors import UserError
 
@@ -61,11 +61,7 @@ def with_fednova(algorithm: FromRun[Algorithm]) -> Algorithm:
   Examples:
     >>> algorithm = moon_jax.with_fednova(moon_jax.moon(mu=1.0))
   """
-  algorithm = order.around(algorithm, 'with_fednova')
-
-  @functools.wraps(algorithm.finish)
-  def finish(trained, view, **given):
-    client, message = algorithm.finish(trained, view, **given)
+  def send(trained, message, view):
     sent, w_global = message.mean, view.variables['params']
     if jax.tree.structure(message) != jax.tree.structure(
         Message(view.variables)):  # type: ignore[operator]
@@ -81,17 +77,16 @@ def with_fednova(algorithm: FromRun[Algorithm]) -> Algorithm:
     a = effective_steps(view.num_steps, rho, pull)
     d = jax.tree.map(
         lambda w_global, w: (w_global - w) / a, w_global, sent['params'])
-    return client, message._replace(mean={**sent, 'params': (d, a)})
+    return (), message._replace(mean={**sent, 'params': (d, a)})
 
-  def aggregate(variables, server, message, hparams=None, key=None):
+  def receive(variables, server, message, call):
     d, a = message.mean['params']  # means over clients
     params = jax.tree.map(lambda w, d: w - a * d, variables['params'], d)
-    message = message._replace(mean={**message.mean, 'params': params})
-    return base.aggregate(
-        algorithm, variables, server, message, hparams, key)
+    return message._replace(
+        mean={**message.mean, 'params': params}), server, {}
 
-  return algorithm._replace(finish=finish, aggregate=aggregate,
-                            needs={**algorithm.needs, 'optimizer': 'sgd'})
+  return wrap(algorithm, 'with_fednova', send=send, receive=receive,
+              needs={**algorithm.needs, 'optimizer': 'sgd'})
 
 
 def effective_steps(num_steps: jax.Array, rho: jax.Array, pull: jax.Array

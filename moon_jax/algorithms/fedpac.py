@@ -53,21 +53,21 @@ def fedpac(num_clients: FromRun[int], lam: float = 1.0,
     is_first = parts.is_first(view.hparams['head_fraction'], batch, view)
     return {name: is_first == (name == head) for name in params}
 
-  def finish(trained, view, model, examples):
+  def finish(trained, view):
     theta = {name: x for name, x in trained['params'].items() if name != head}
     return (), Message(
         {**trained, 'params': theta},
-        total=prototypes.of_client(model, trained, examples, view),
+        total=prototypes.of_client(trained, view),
         each=(trained['params'][head], *prototypes.statistics(
-            model, view.variables, examples, view)))
+            view.variables, view)))
 
-  def aggregate(variables, server, message):
+  def aggregate(variables, server, message, call):
     each, (phi_C, known) = message.each, server
     heads_J, h_J, variance_J = each.value
     mixed_J = simplex.mixtures(heads_J, h_J, variance_J, each.is_received)
     phi_C = mixing.stored(phi_C, each, mixed_J, each.client)
     return (with_head(message.mean, variables['params'][head]),
-            (phi_C, known.updated(message.total)))
+            (phi_C, known.updated(message.total)), {})
 
   with_head = functools.partial(last_layer.replace, head=head)
   return with_terms(
@@ -77,8 +77,9 @@ def fedpac(num_clients: FromRun[int], lam: float = 1.0,
               mixing.copies(last_layer.parameters(
                   variables['params'], head), num_clients),
               prototypes.none(variables, head)),
-          broadcast=lambda server, client_id: (
-              mixing.at(server[0], client_id), server[1]),
+          broadcast=lambda server, receiver: (
+              mixing.at(server[0], receiver.client_id), server[1]),
+          per_client_broadcast=True, reads_examples=True,
           start=lambda view: with_head(view.variables, view.server[0]),
           trains=trains, finish=finish, aggregate=aggregate,
           local_model=lambda trained, view: with_head(

@@ -36,18 +36,18 @@ def fedproc(total_rounds: int = 100, head: str = 'out') -> Algorithm:
   """
   at_least(1, total_rounds=total_rounds, usual='the number of rounds')
 
-  def finish(variables, view, model, examples):
+  def finish(variables, view):
     def sums(batch):
-      outputs, _ = model.apply(
+      outputs, _ = view.model.apply(
           variables, batch.inputs, batch.mask, train=False)
       return prototypes.of_batch(losses.unit(outputs.projection), batch, view)
-    return view.client, Message(variables, examples.sum(sums))
+    return view.client, Message(variables, view.examples.sum(sums))
 
   return fedavg()._replace(
       init_server=lambda variables: prototypes.none(variables, head),
-      loss=loss, finish=finish,
-      aggregate=lambda variables, server, message: (
-          message.mean, server.updated(message.total)),
+      loss=loss, finish=finish, reads_examples=True,
+      aggregate=lambda variables, server, message, call: (
+          message.mean, server.updated(message.total), {}),
       hparams={'total_rounds': total_rounds})
 
 

@@ -61,10 +61,10 @@ def fedproto(lam: float = 1.0, form: str = 'paper', head: str = 'out',
             + view.hparams['lam'] * distance,
             LossAux({**variables, 'seen': seen}, {'distance': distance}))
 
-  def finish(trained, view, model, examples):
+  def finish(trained, view):
     own, seen = model_of(trained), trained['seen']
-    return own, Message((), prototypes.of_client(
-        model, own, examples, view) if is_paper else seen.of_means())
+    return own, Message((), prototypes.of_client(own, view) if is_paper
+                        else seen.of_means())
 
   return fedavg()._replace(
       init_server=lambda variables: prototypes.none(variables, head),
@@ -72,8 +72,9 @@ def fedproto(lam: float = 1.0, form: str = 'paper', head: str = 'out',
       start=lambda view: {
           **view.client, 'seen': prototypes.zeros(view.variables, head)},
       loss=loss, finish=finish,
-      aggregate=lambda variables, server, message: (
-          variables, server.updated(message.total)),
+      reads_examples=is_paper,
+      aggregate=lambda variables, server, message, call: (
+          variables, server.updated(message.total), {}),
       evaluated=lambda variables, clients: clients, local_model=model_of,
       personal_model=lambda trained, view: last_layer.with_nearest(
           model_of(trained), view.server.mean_KF,

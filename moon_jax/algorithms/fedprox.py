@@ -15,9 +15,9 @@ from typing import Annotated
 from annotated_types import Ge
 import optax
 
-from moon_jax.algorithms import order
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.algorithms.wrap import wrap
 from moon_jax.config.parts import checked
 from moon_jax.errors import UserError
 
@@ -53,8 +53,6 @@ def _with_term(algorithm, mu, name):
   if 'proximal_term' in algorithm.penalties:
     raise UserError('the algorithm has a proximal term already. Remove one of '
                     'them, and give the other the sum of the weights')
-  algorithm = order.around(algorithm, 'with_proximal')
-
   def loss(model, trained, batch, view):
     objective, aux = algorithm.loss(model, trained, batch, view)
     moved = optax.tree.sub(algorithm.local_model(trained, view)['params'],
@@ -63,6 +61,7 @@ def _with_term(algorithm, mu, name):
     return objective + view.hparams[name] * proximal, aux._replace(
         metrics={**aux.metrics, 'proximal_term': proximal})
 
-  return algorithm._replace(
-      loss=loss, hparams={**algorithm.hparams, name: mu},
+  return wrap(
+      algorithm, 'with_proximal', loss=loss,
+      hparams={**algorithm.hparams, name: mu},
       penalties={**algorithm.penalties, 'proximal_term': name})

@@ -39,25 +39,25 @@ def mimelite(mime_beta: float = 0.9) -> Algorithm:
   def transform_grads(grads, view):
     return momentum(grads, view.server, view.hparams['mime_beta'])
 
-  def finish(variables, view, model, examples):
+  def finish(variables, view):
     def gradient(batch):
       objective = lambda params, batch: fedavg().loss(
-          model, {**view.variables, 'params': params}, batch, view)
+          view.model, {**view.variables, 'params': params}, batch, view)
       _, grads = fedavg().gradient(
           objective, view.variables['params'], batch, view)
       return grads
 
-    full = mixing.mean_of_all(model, examples, gradient)
+    full = mixing.mean_of_all(view, gradient)
     return view.client, Message((variables, full))
 
-  def aggregate(variables, m, message, hparams):
+  def aggregate(variables, m, message, call):
     variables, full = message.mean
-    return variables, momentum(full, m, hparams['mime_beta'])
+    return variables, momentum(full, m, call.hparams['mime_beta']), {}
 
   return fedavg()._replace(
       init_server=lambda variables: optax.tree.zeros_like(variables['params']),
       transform_grads=transform_grads, finish=finish, aggregate=aggregate,
-      hparams={'mime_beta': mime_beta},
+      reads_examples=True, hparams={'mime_beta': mime_beta},
       needs={'optimizer': 'sgd', 'momentum': 0})
 
 

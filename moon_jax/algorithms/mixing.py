@@ -12,7 +12,7 @@ from jax import lax
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms.base import Algorithm, Batch, Each, Examples
+from moon_jax.algorithms.base import Algorithm, Batch, Each, View
 from moon_jax.errors import UserError
 from moon_jax.models.base import Model, Variables
 
@@ -86,27 +86,23 @@ def loss_of(model: Model, variables: Variables, batch: Batch) -> jax.Array:
   return model.task.loss(outputs.logits, batch)
 
 
-def loss_of_all(model: Model, variables: Variables,
-                examples: Examples) -> jax.Array:
+def loss_of_all(variables: Variables, view: View) -> jax.Array:
   """Returns the mean loss of the client's training examples."""
-  return mean_of_all(
-      model, examples, lambda batch: loss_of(model, variables, batch))
+  return mean_of_all(view, lambda batch: loss_of(view.model, variables, batch))
 
 
-def mean_of_all(model: Model, examples: Examples,
-                mean_of_batch: Callable[[Batch], Any]) -> Any:
+def mean_of_all(view: View, mean_of_batch: Callable[[Batch], Any]) -> Any:
   """Returns the mean over the client's predictions, from means of batches.
 
   Args:
-    model: the network, whose task counts predictions.
-    examples: of the client.
+    view: of the client, with the network, whose task counts predictions.
     mean_of_batch: returns a tree of means over the predictions of a batch.
   """
   def total(batch):
-    count = model.task.count(batch)
+    count = view.model.task.count(batch)
     return optax.tree.scale(count, mean_of_batch(batch)), count
 
-  summed, count = examples.sum(total)
+  summed, count = view.examples.sum(total)
   return optax.tree.scale(1 / jnp.maximum(count, 1), summed)
 
 

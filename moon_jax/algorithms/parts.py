@@ -96,6 +96,6 @@ def with_personal_part(split: Split) -> Algorithm:
       personal_model=lambda trained, view: trained)
 
 
-def aggregate(variables, server, message):
+def aggregate(variables, server, message, call):
   """Replaces that part of the global model which clients have sent."""
-  return merge(variables, message.mean), server
+  return merge(variables, message.mean), server, {}

@@ -54,7 +54,7 @@ def perfedavg(alpha: float = 0.01, order: str = 'fo',
         v, -alpha / (2 * delta), optax.tree.sub(ahead, behind))
 
   return fedavg()._replace(
-      gradient=gradient, personal_model=personal_model,
+      gradient=gradient, personal_model=personal_model, reads_examples=True,
       hparams={'alpha': alpha, 'delta': delta})
 
 
@@ -67,12 +67,12 @@ def parts(batch, number):
       (part_B == i) | (count < number), batch.mask, 0)) for i in range(number)]
 
 
-def personal_model(trained, view, model, examples):
+def personal_model(trained, view):
   """Returns w^t - alpha grad F_i(w^t), of all examples of the client."""
   w = view.variables
   loss = lambda params, batch: mixing.loss_of(
-      model, {**w, 'params': params}, batch)
+      view.model, {**w, 'params': params}, batch)
   grads = mixing.mean_of_all(
-      model, examples, lambda batch: jax.grad(loss)(w['params'], batch))
+      view, lambda batch: jax.grad(loss)(w['params'], batch))
   return {**w, 'params': optax.tree.add_scale(
       w['params'], -view.hparams['alpha'], grads)}

@@ -64,10 +64,11 @@ def pfedme(lam: float = 15.0, inner_steps: int = 5,
       start=lambda view: {**view.variables, 'theta': view.variables['params']},
       loss=loss, local_model=sent, personal_model=personal,
       finish=lambda trained, view: fedavg().finish(sent(trained, view), view),
-      aggregate=lambda w, server, message, hparams: (
+      aggregate=lambda w, server, message, call: (
           {**message.mean, 'params': optax.tree.add_scale(
-              w['params'], hparams['server_beta'],
-              optax.tree.sub(message.mean['params'], w['params']))}, server),
+              w['params'], call.hparams['server_beta'],
+              optax.tree.sub(message.mean['params'], w['params']))}, server,
+          {}),
       hparams={'lam': lam, 'personal_learning_rate': personal_learning_rate,
                'server_beta': server_beta})
 

@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms import base, order
-from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.algorithms.base import Algorithm, LossAux, Message
+from moon_jax.algorithms.wrap import wrap
 from moon_jax.errors import setting, UserError
 
 _NOISE = 0x6470  # folded into the run's key, to separate it from clients' keys
@@ -99,32 +99,21 @@ def with_clipping(algorithm: Algorithm, clip: float, cohort_size: int,
   Its clients must send model parameters and nothing else; otherwise tracing it
   raises a UserError. Noise is drawn independently in each round.
   """
-  algorithm = order.around(algorithm, 'with_clipping')
-
-  @functools.wraps(algorithm.finish)
-  def finish(variables, view, **given):
-    client, message = algorithm.finish(variables, view, **given)
+  def send(trained, message, view):
     update = _update(message, view, clip)
-    return client, Message(
+    return (), Message(
         mean=(), total=optax.projections.projection_l2_ball(update, clip))
 
-  def aggregate(variables, server, message, hparams=None, key=None):
+  def receive(variables, server, message, call):
     total = message.total
     if multiplier:
-      total = optax.tree.add_scale(
-          total, multiplier * clip, _noise_like(total, key))
-    mean = jax.tree.map(
-        lambda w, total: w + total / cohort_size, variables, total)
-    return base.aggregate(
-        algorithm, variables, server, Message(mean), hparams, key)
+      noise = optax.tree.random_like(
+          jax.random.fold_in(call.key, _NOISE), total)
+      total = optax.tree.add_scale(total, multiplier * clip, noise)
+    return Message(jax.tree.map(
+        lambda w, total: w + total / cohort_size, variables, total)), server, {}
 
-  return algorithm._replace(finish=finish, aggregate=aggregate)
-
-
-def _noise_like(tree, key):
-  """Returns standard Gaussian noise for the `key` of `aggregate`."""
-  return optax.tree.random_like(
-      jax.random.fold_in(base.given(key, 'key'), _NOISE), tree)
+  return wrap(algorithm, 'with_clipping', send=send, receive=receive)
 
 
 def with_adaptive_clipping(
@@ -163,42 +152,29 @@ def with_adaptive_clipping(
           f'of the {cohort_size} clients per round. Lower it, or raise '
           f'{setting("participation")} or {setting("num_clients")}')
     of_updates = rest**-.5
-  algorithm = order.around(algorithm, 'with_adaptive_clipping')
-  inner = base.with_view(
-      algorithm, lambda view: view._replace(server=view.server[0]))
 
-  @functools.wraps(algorithm.finish)
-  def finish(variables, view, **given):
-    client, message = inner.finish(variables, view, **given)
-    norm, update = view.server[1], _update(message, view, clip)
+  def send(trained, message, view):
+    norm, update = view.server, _update(message, view, clip)
     length = optax.tree.norm(update)
     clipped = optax.tree.scale(norm / jnp.maximum(length, norm), update)
     is_short = (length <= norm).astype(jnp.float32)
-    return client, Message((), total=(clipped, is_short - quantile))
+    return (), Message((), total=(clipped, is_short - quantile))
 
-  def aggregate(variables, server, message, hparams=None, key=None):
-    state, norm = server
+  def receive(variables, norm, message, call):
     total, bits = message.total
-    keys = jax.random.split(
-        jax.random.fold_in(base.given(key, 'key'), _NOISE))
+    keys = jax.random.split(jax.random.fold_in(call.key, _NOISE))
     noise = optax.tree.random_like(keys[0], total)
     mean = jax.tree.map(
         lambda w, x, n: w + (x + of_updates * norm * n) / cohort_size,
         variables, total, noise)
     excess = (bits + deviation_of_bits * jax.random.normal(keys[1])) / (
         cohort_size)
-    following, state, *metrics = base.aggregate(
-        algorithm, variables, state, Message(mean), hparams, key)
-    return following, (state, norm * jnp.exp(-rate * excess)), *metrics
+    return Message(mean), norm * jnp.exp(-rate * excess), {}
 
-  @functools.wraps(algorithm.broadcast)
-  def broadcast(server, **given):
-    return algorithm.broadcast(server[0], **given), server[1]
-
-  return inner._replace(
-      finish=finish, aggregate=aggregate, broadcast=broadcast,
-      init_server=lambda variables: (
-          algorithm.init_server(variables), jnp.float32(clip)))
+  return wrap(
+      algorithm, 'with_adaptive_clipping', send=send, receive=receive,
+      init_server=lambda variables: jnp.float32(clip),
+      broadcast=lambda norm, receiver: norm)
 
 
 def with_local_noise(algorithm: Algorithm, clip: float,
@@ -214,19 +190,15 @@ def with_local_noise(algorithm: Algorithm, clip: float,
     clip: S.
     multiplier: z, of the noise of each client.
   """
-  algorithm = order.around(algorithm, 'with_local_noise')
-
-  @functools.wraps(algorithm.finish)
-  def finish(variables, view, **given):
-    client, message = algorithm.finish(variables, view, **given)
+  def send(trained, message, view):
     update = optax.projections.projection_l2_ball(
         _update(message, view, clip), clip)
     noise = optax.tree.random_like(jax.random.fold_in(view.key, _NOISE), update)
-    return client, Message(jax.tree.map(
+    return (), Message(jax.tree.map(
         lambda w, d, n: w + d + multiplier * clip * n,
         view.variables, update, noise))
 
-  return algorithm._replace(finish=finish)
+  return wrap(algorithm, 'with_local_noise', send=send)
 
 
 def with_private_gradients(algorithm: Algorithm, clip: float,
@@ -247,8 +219,6 @@ def with_private_gradients(algorithm: Algorithm, clip: float,
     clip: C.
     multiplier: z; 0 has no noise.
   """
-  algorithm = order.around(algorithm, 'with_private_gradients')
-
   def gradient(objective, params, batch, view):
     if set(view.variables) != {'params'}:
       raise UserError(f'{setting("privacy")}=example requires a network '
@@ -272,11 +242,11 @@ def with_private_gradients(algorithm: Algorithm, clip: float,
     grads = jax.tree.map(
         lambda g_B, n: mean(g_B) + multiplier * clip / count * n,
         grads_B, noise)
-    return (mean(loss_B), base.LossAux(
+    return (mean(loss_B), LossAux(
         jax.tree.map(lambda x_B: x_B[0], aux_B.variables),
         jax.tree.map(mean, aux_B.metrics))), grads
 
-  return algorithm._replace(gradient=gradient)
+  return wrap(algorithm, 'with_private_gradients', gradient=gradient)
 
 
 def _update(message, view, clip):

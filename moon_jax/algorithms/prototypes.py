@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import labels, last_layer
-from moon_jax.algorithms.base import Batch, Examples, View
-from moon_jax.models import Model
+from moon_jax.algorithms.base import Batch, View
 from moon_jax.models.base import Variables
 
 
@@ -76,46 +75,45 @@ def of_batch(z_BF: jax.Array, batch: Batch, view: View) -> ClassSums:
   return ClassSums(sum_KF, jnp.sum(one_BK, 0))
 
 
-def of_client(model: Model, variables: Variables, examples: Examples,
-              view: View) -> ClassSums:
+def of_client(variables: Variables, view: View) -> ClassSums:
   """Returns the sums of a client's examples, of representations by a model."""
-  return _sums(model, variables, examples, view, lambda z_BF, batch: ())[0]
+  return _sums(variables, view, lambda z_BF, batch: ())[0]
 
 
-def statistics(model: Model, variables: Variables, examples: Examples,
-               view: View) -> tuple[jax.Array, jax.Array]:
+def statistics(variables: Variables, view: View
+               ) -> tuple[jax.Array, jax.Array]:
   """Returns h [K, F], and the variance of its estimate by the examples.
 
       h_k = p(k) E[z | k],    variance = (E |z|^2 - |h|^2) / |D|
   """
   num_examples = jnp.float32(view.num_examples)
   sums, square = _sums(
-      model, variables, examples, view,
+      variables, view,
       lambda z_BF, batch: jnp.sum(jnp.sum(z_BF ** 2, 1) * batch.mask))
   h_KF = sums.sum_KF / num_examples
   return h_KF, (square / num_examples - jnp.sum(h_KF ** 2)) / num_examples
 
 
-def second_moments(model: Model, variables: Variables, examples: Examples,
-                   view: View) -> tuple[ClassSums, jax.Array]:
+def second_moments(variables: Variables, view: View
+                   ) -> tuple[ClassSums, jax.Array]:
   """Returns the sums of a client's examples, and those of z z' [K, F, F]."""
   def square(z_BF, batch):
     one_BK = jnp.float32(labels.is_label_BK(batch, view)) * batch.mask[:, None]
     return jnp.einsum('bkf,bg->kfg', one_BK[:, :, None] * z_BF[:, None], z_BF,
                       precision='highest')
 
-  return _sums(model, variables, examples, view, square)
+  return _sums(variables, view, square)
 
 
-def _sums(model, variables, examples, view, square_fn):
+def _sums(variables, view, square_fn):
   """Returns the sums of a client's examples, and that of square_fn(z, batch).
   """
   def sums(batch):
-    z_BF = model.apply(
+    z_BF = view.model.apply(
         variables, batch.inputs, batch.mask, train=False)[0].projection
     return of_batch(z_BF, batch, view), square_fn(z_BF, batch)
 
-  return examples.sum(sums)
+  return view.examples.sum(sums)
 
 
 def samples(sums: ClassSums, square_KFF: jax.Array, num_samples: int,

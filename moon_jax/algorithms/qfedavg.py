@@ -32,22 +32,23 @@ def qfedavg(q: float = 1.0) -> Algorithm:
   """Returns q-FedAvg; q=0 is FedAvg."""
   at_least(0, q=q, usual=1)
 
-  def finish(trained, view, model, examples):
+  def finish(trained, view):
     w, q = view.variables, view.hparams['q']
     rate = view.hparams['learning_rate']  # 0 changes nothing
-    loss = mixing.loss_of_all(model, w, examples) + 1e-10
+    loss = mixing.loss_of_all(w, view) + 1e-10
     square = mixing.square_distance(w, trained)
     delta = jax.tree.map(
         lambda x, y: loss**q * (x - y), w['params'], trained['params'])
     h = q * loss**(q - 1) * square / jnp.where(rate > 0, rate, 1) + loss**q
     return view.client, Message({**trained, 'params': (delta, h)})
 
-  def aggregate(variables, server, message):
+  def aggregate(variables, server, message, call):
     delta, h = message.mean['params']
     params = jax.tree.map(
         lambda w, d: w - d / jnp.where(h > 0, h, 1), variables['params'], delta)
-    return {**message.mean, 'params': params}, server
+    return {**message.mean, 'params': params}, server, {}
 
   return fedavg()._replace(
-      finish=finish, aggregate=aggregate, hparams={'q': q},
+      finish=finish, reads_examples=True, aggregate=aggregate,
+      hparams={'q': q},
       needs={'optimizer': 'sgd', 'momentum': 0})

@@ -17,7 +17,6 @@ lanes and devices, and rows beyond n are zeros.
 """
 
 from collections.abc import Callable
-import functools
 import math
 from typing import Annotated, Any, NamedTuple
 
@@ -26,7 +25,6 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
-from moon_jax.algorithms import base, order
 from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.attacks import Attack
 from moon_jax.algorithms.base import Algorithm, Message
@@ -38,11 +36,13 @@ from moon_jax.algorithms.updates import (
   mean_of,
   moved,
   norms,
+  Rows,
   square_distances,
   TINY,
   weighted_sum,
   zeros,
 )
+from moon_jax.algorithms.wrap import wrap
 from moon_jax.config.parts import OrFromRun
 from moon_jax.errors import setting, UserError
 
@@ -54,12 +54,10 @@ class Rule(NamedTuple):
   """A robust rule, as a tuple of pure functions.
 
   Attributes:
-    apply: `(updates_JD, weight_J, is_received_J, state) -> (update_D, state)`.
-      Returns the update of the server. Weights are 0 in rows that are not
-      received, and their sum is 1. If it has parameters `key` or `client_J`, it
-      gets a random key of the run and round, or the client of each row. A rule
-      may also return, third, which updates it used, bool [J], or metrics of the
-      round, a dict.
+    apply: `(rows, state, key) -> (update_D, state, metrics)`. Returns the
+      update of the server from the `Rows` of a round, its next state, and a
+      dict of metrics of the round, such as `excluded(rows, is_used_J)`. `key`
+      is a random key of the run and round.
     min_received: the lowest n for which the rule is defined.
     init: `(update_D) -> state`. Returns the first state of the rule for an
       update of zeros.
@@ -68,7 +66,8 @@ class Rule(NamedTuple):
     trusted: a client that must be honest and in each round; None if none must.
   """
 
-  apply: Callable[..., tuple[jax.Array, Any]]
+  apply: Callable[[Rows, Any, jax.Array],
+                  tuple[jax.Array, Any, dict[str, Any]]]
   min_received: int = 1
   init: Callable[[jax.Array], Any] = lambda update_D: ()
   is_for_parameters: bool = False
@@ -81,8 +80,7 @@ _Byzantine = OrFromRun[Annotated[int, Ge(0)]]
 
 def mean() -> Rule:
   """Returns the rule that takes the weighted mean, which is not robust."""
-  return _stateless(lambda u_JD, weight_J, is_received_J: weighted_sum(
-      weight_J, u_JD))
+  return _stateless(lambda rows: weighted_sum(rows.weight_J, rows.u_JD))
 
 
 def median() -> Rule:
@@ -92,8 +90,7 @@ def median() -> Rule:
   https://arxiv.org/abs/1803.01498, option I. It is the mean of both middle
   values if n is even.
   """
-  return _stateless(lambda u_JD, weight_J, is_received_J: _median(
-      u_JD, is_received_J))
+  return _stateless(lambda rows: _median(rows.u_JD, rows.is_received_J))
 
 
 def trimmed_mean(byzantine: _Byzantine = 1) -> Rule:
@@ -104,7 +101,8 @@ def trimmed_mean(byzantine: _Byzantine = 1) -> Rule:
   """
   at_least(0, byzantine=byzantine, usual=1)
 
-  def apply(u_JD, weight_J, is_received_J):
+  def apply(rows):
+    u_JD, _, is_received_J, _ = rows
     n, j = count(is_received_J), jnp.arange(len(u_JD))
     is_kept_J = (j >= byzantine) & (j < n - byzantine)
     return mean_of(_sorted(u_JD, is_received_J), is_kept_J)
@@ -135,12 +133,13 @@ def multi_krum(byzantine: _Byzantine = 1, keep: int = 0) -> Rule:
   at_least(0, byzantine=byzantine, usual=1)
   at_least(0, keep=keep, usual=0)
 
-  def apply(u_JD, weight_J, is_received_J, state):
+  def apply(rows, state, key):
+    u_JD, _, is_received_J, _ = rows
     score_J = _krum_scores(square_distances(u_JD), is_received_J, byzantine)
     rank_J = jnp.argsort(jnp.argsort(score_J))
     most = keep or count(is_received_J) - byzantine
     is_used_J = is_received_J & (rank_J < most)
-    return mean_of(u_JD, is_used_J), state, is_used_J
+    return mean_of(u_JD, is_used_J), state, excluded(rows, is_used_J)
 
   return Rule(apply, max(2 * byzantine + 3, keep))
 
@@ -155,7 +154,8 @@ def bulyan(byzantine: _Byzantine = 1) -> Rule:
   """
   at_least(0, byzantine=byzantine, usual=1)
 
-  def apply(u_JD, weight_J, is_received_J, state):
+  def apply(rows, state, key):
+    u_JD, _, is_received_J, _ = rows
     n, j = count(is_received_J), jnp.arange(len(u_JD))
     d_JJ = square_distances(u_JD)
 
@@ -170,7 +170,7 @@ def bulyan(byzantine: _Byzantine = 1) -> Rule:
         jnp.where(is_chosen_J[:, None], distance_JD, jnp.inf), axis=0)
     is_kept_J = j < n - 4 * byzantine
     update_D = mean_of(jnp.take_along_axis(u_JD, order_JD, 0), is_kept_J)
-    return update_D, state, is_chosen_J
+    return update_D, state, excluded(rows, is_chosen_J)
 
   return Rule(apply, 4 * byzantine + 3)
 
@@ -191,7 +191,9 @@ def geometric_median(iterations: int = 3, nu: float = 1e-6) -> Rule:
   at_least(1, iterations=iterations, usual=3)
   above(0, nu=nu, usual=1e-6)
 
-  def apply(u_JD, p_J, is_received_J):
+  def apply(rows):
+    u_JD, p_J, *_ = rows
+
     def step(_, v_D):
       b_J = p_J / jnp.maximum(nu, norms(u_JD - v_D[None]))
       return weighted_sum(b_J, u_JD) / jnp.maximum(jnp.sum(b_J), TINY)
@@ -210,8 +212,8 @@ def norm_clipping(radius: float = 1.0) -> Rule:
       sum_i p_i u_i min(1, radius / |u_i|)
   """
   above(0, radius=radius, usual=1)
-  return _stateless(lambda u_JD, p_J, is_received_J: weighted_sum(
-      p_J, _clipped(u_JD, radius)))
+  return _stateless(lambda rows: weighted_sum(
+      rows.weight_J, _clipped(rows.u_JD, radius)))
 
 
 def centred_clipping(radius: float = 10.0, iterations: int = 1) -> Rule:
@@ -231,10 +233,10 @@ def centred_clipping(radius: float = 10.0, iterations: int = 1) -> Rule:
   above(0, radius=radius, usual=10)
   at_least(1, iterations=iterations, usual=1)
 
-  def apply(u_JD, weight_J, is_received_J, v_D):
+  def apply(rows, v_D, key):
     v_D = lax.fori_loop(0, iterations, lambda _, v_D: v_D + mean_of(
-        _clipped(u_JD - v_D[None], radius), is_received_J), v_D)
-    return v_D, v_D
+        _clipped(rows.u_JD - v_D[None], radius), rows.is_received_J), v_D)
+    return v_D, v_D, {}
 
   # Its momentum moves statistics beyond those of all clients.
   return Rule(apply, init=lambda update_D: update_D, is_for_parameters=True)
@@ -264,7 +266,8 @@ def dnc(byzantine: _Byzantine = 1, iterations: int = 1,
   at_least(1, iterations=iterations, coordinates=coordinates, usual=1)
   above(0, remove=remove, usual=1)
 
-  def apply(u_JD, weight_J, is_received_J, state, key):
+  def apply(rows, state, key):
+    u_JD, _, is_received_J, _ = rows
     size = min(coordinates, u_JD.shape[1])
     keep = count(is_received_J) - math.floor(remove * byzantine)
 
@@ -283,7 +286,7 @@ def dnc(byzantine: _Byzantine = 1, iterations: int = 1,
       return is_kept_J & (jnp.argsort(jnp.argsort(score_J)) < keep)
 
     is_kept_J = lax.fori_loop(0, iterations, filtered, is_received_J)
-    return mean_of(u_JD, is_kept_J), state, is_kept_J
+    return mean_of(u_JD, is_kept_J), state, excluded(rows, is_kept_J)
 
   return Rule(apply, iterations * math.floor(remove * byzantine) + 1)
 
@@ -305,7 +308,8 @@ def fltrust(trusted: int = 0) -> Rule:
   """
   at_least(0, trusted=trusted, usual=0)
 
-  def apply(u_JD, weight_J, is_received_J, state, client_J):
+  def apply(rows, state, key):
+    u_JD, _, is_received_J, client_J = rows
     is_other_J = is_received_J & (client_J != trusted)
     root_D = jnp.sum(jnp.where(
         (is_received_J & ~is_other_J)[:, None], u_JD, 0), 0)
@@ -317,7 +321,7 @@ def fltrust(trusted: int = 0) -> Rule:
     score_J = jnp.where(is_other_J, jnp.maximum(cosine_J, 0), 0)
     update_D = weighted_sum(score_J * length, v_JD) / jnp.maximum(
         jnp.sum(score_J), TINY)
-    return update_D, state, ~is_other_J | (score_J > 0)
+    return update_D, state, excluded(rows, ~is_other_J | (score_J > 0))
 
   # A long step of the trusted client would make variances negative.
   return Rule(apply, 2, trusted=trusted, is_for_parameters=True)
@@ -331,8 +335,8 @@ def majority_vote(step: float = 0.001) -> Rule:
   sends the signs of one gradient.
   """
   above(0, step=step, usual=0.001)
-  rule = _stateless(lambda u_JD, weight_J, is_received_J: step * jnp.sign(
-      jnp.sum(jnp.sign(u_JD), 0)))
+  rule = _stateless(lambda rows: step * jnp.sign(
+      jnp.sum(jnp.sign(rows.u_JD), 0)))
   return rule._replace(is_for_parameters=True)
 
 
@@ -369,7 +373,8 @@ def secure_sum(limit: float = 8.0, bits: int = 31) -> Rule:
                     f'{bits!r}. 31 is usual')
   scale = 2.**(bits - 1) / limit
 
-  def apply(u_JD, weight_J, is_received_J, state, client_J, key):
+  def apply(rows, state, key):
+    u_JD, weight_J, is_received_J, client_J = rows
     q_JD = scale * weight_J[:, None] * jnp.clip(u_JD, -limit, limit)
     q_JD = jnp.floor(q_JD + _of_clients(
         jax.random.uniform, jnp.float32, key, _ROUNDING, client_J, u_JD))
@@ -430,66 +435,46 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
     >>> algorithm = moon_jax.robust.with_rule(
     ...     moon_jax.fedavg(), moon_jax.robust.krum(byzantine=2))
   """
-  algorithm = order.around(algorithm, 'with_rule')
+  if attack is not None:
+    algorithm = algorithm._replace(
+        hparams={**algorithm.hparams, **attack.hparams})
+    attack = attack._replace(hparams={})  # runs of one program may differ in it
 
-  @functools.wraps(algorithm.finish)
-  def finish(trained, view, **given):
-    client, message = algorithm.finish(trained, view, **given)
+  def send(trained, message, view):
     check(message, view.variables)
     if rule.is_for_parameters and set(view.variables) != {'params'}:
       raise UserError(
           'this rule is for parameters, and the network also sends running '
           f'statistics; give {setting("model.norm")}=group, or another rule')
-    return client, Message((), each=flat(jax.tree.map(
+    return (), Message((), each=flat(jax.tree.map(
         jnp.subtract, message.mean, view.variables)))
 
-  def init_server(variables):
-    return algorithm.init_server(variables), rule.init(zeros(variables))
-
-  def aggregate(variables, server, message, hparams=None, key=None):
-    inner, state = server
-    u_JD, weight_J, is_received_J, client_J = in_order(
-        message.each, cohort_size)
+  def receive(variables, state, message, call):
+    rows = in_order(message.each, cohort_size)
     if attack is not None:
-      u_JD = attack.apply(
-          u_JD, is_received_J, client_J,
-          base.given(hparams, 'hparams'), base.given(key, 'key'))
-    if 'key' in base.names_of(rule.apply):
-      base.given(key, 'key')
-    update_D, state, *others = base.call(
-        rule.apply, u_JD, weight_J, is_received_J, state, client_J=client_J,
-        key=key)
-    message = Message(moved(variables, update_D))
-    following, inner, *metrics = base.aggregate(
-        algorithm, variables, inner, message, hparams, key)
-    if others:
-      found = others[0]
-      if not isinstance(found, dict):
-        found = {'clients_excluded': jnp.where(
-            is_received_J & ~found, client_J, -1)}
-      metrics = [found | dict(*metrics)]
-    return following, (inner, state), *metrics
+      rows = rows._replace(u_JD=attack.apply(rows, call.hparams, call.key))
+    update_D, state, metrics = rule.apply(rows, state, call.key)
+    return Message(moved(variables, update_D)), state, metrics
 
-  @functools.wraps(algorithm.broadcast)
-  def broadcast(server, **given):
-    return algorithm.broadcast(server[0], **given)
-
-  if attack is not None:
-    algorithm = algorithm._replace(
-        hparams={**algorithm.hparams, **attack.hparams})
-    attack = attack._replace(hparams={})  # runs of one program may differ in it
   needs: dict[str, Any] = (
       {} if cohort_size is None else {'cohort_size': cohort_size})
   if rule.trusted is not None:
     needs['all_clients'] = True
-  return algorithm._replace(
-      finish=finish, init_server=init_server, aggregate=aggregate,
-      broadcast=broadcast, needs={**algorithm.needs, **needs},
+  return wrap(
+      algorithm, 'with_rule', send=send, receive=receive,
+      init_server=lambda variables: rule.init(zeros(variables)),
+      needs={**algorithm.needs, **needs},
       min_received=max(algorithm.min_received, rule.min_received))
 
 
+def excluded(rows: Rows, is_used_J: jax.Array) -> dict[str, jax.Array]:
+  """Returns the metric of received updates that a rule did not use."""
+  return {'clients_excluded': jnp.where(
+      rows.is_received_J & ~is_used_J, rows.client_J, -1)}
+
+
 def _stateless(apply, min_received=1):
-  return Rule(lambda *rows: (apply(*rows[:-1]), rows[-1]), min_received)
+  return Rule(lambda rows, state, key: (apply(rows), state, {}), min_received)
 
 
 def _sorted(u_JD, is_in_J):

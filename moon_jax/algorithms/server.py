@@ -18,7 +18,6 @@ hparams['server_momentum'].
 """
 
 from collections.abc import Callable, Mapping
-import functools
 import types
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -27,8 +26,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms import base, order
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.wrap import wrap
 from moon_jax.errors import setting, UserError
 
 _TAU = 1e-3  # adaptivity tau in the experiments of Reddi et al.
@@ -145,30 +144,16 @@ def with_server_optimizer(algorithm: Algorithm,
     raise UserError(
         'a server optimizer must be a transformation of optax, such as '
         f'optax.adam(0.01); got {optimizer!r}. {setting("server")} takes names')
-  algorithm = order.around(algorithm, 'with_server_optimizer')
+  make = optimizer if callable(optimizer) else lambda hparams: optimizer
 
-  def made(hparams):
-    if not callable(optimizer):
-      return optimizer
-    return optimizer(base.given(hparams, 'hparams'))
-
-  def init_server(variables):
-    return (algorithm.init_server(variables),
-            made(algorithm.hparams).init(variables['params']))
-
-  def aggregate(variables, server, message, hparams=None, key=None):
-    inner, opt_state = server
-    following, inner, *metrics = base.aggregate(
-        algorithm, variables, inner, message, hparams, key)
+  def step(variables, opt_state, following, call):
     params = variables['params']
     delta = jax.tree.map(jnp.subtract, params, following['params'])
-    updates, opt_state = made(hparams).update(delta, opt_state, params)
+    updates, opt_state = make(call.hparams).update(delta, opt_state, params)
     params = optax.apply_updates(params, updates)
-    return {**following, 'params': params}, (inner, opt_state), *metrics
+    return {**following, 'params': params}, opt_state, {}
 
-  @functools.wraps(algorithm.broadcast)
-  def broadcast(server, **given):
-    return algorithm.broadcast(server[0], **given)
-
-  return algorithm._replace(
-      init_server=init_server, aggregate=aggregate, broadcast=broadcast)
+  return wrap(
+      algorithm, 'with_server_optimizer', step=step,
+      init_server=lambda variables: make(algorithm.hparams).init(
+          variables['params']))

@@ -15,5 +15,6 @@ def solo() -> Algorithm:
       init_client=lambda variables: variables,
       start=lambda view: view.client,
       finish=lambda variables, view: (variables, Message(())),
-      aggregate=lambda variables, server, message: (variables, server),
+      aggregate=lambda variables, server, message, call: (
+          variables, server, {}),
       evaluated=lambda variables, clients: clients)

@@ -3,7 +3,7 @@
 Arrays: J rows of a round, of which n are in; D numbers of an update.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax import flatten_util, lax
@@ -14,6 +14,16 @@ from moon_jax.algorithms.base import Each, Message
 from moon_jax.errors import setting, UserError
 
 TINY = 1e-30  # a norm, to divide by
+
+
+class Rows(NamedTuple):
+  """The updates of a round: received ones in the order of clients, then zeros.
+  """
+
+  u_JD: jax.Array  # updates
+  weight_J: jax.Array  # shares in the mean, whose sum is 1; else 0
+  is_received_J: jax.Array  # bool
+  client_J: jax.Array  # int32
 
 
 def check(message: Message, variables: Any) -> None:
@@ -36,6 +46,11 @@ def flat(tree: Any) -> jax.Array:
   return flatten_util.ravel_pytree(tree)[0]
 
 
+def size(tree: Any) -> int:
+  """Returns how many numbers a tree has."""
+  return sum(x.size for x in jax.tree.leaves(tree))
+
+
 def unflat(like: Any, update_D: jax.Array) -> Any:
   """Returns the tree whose `flat` is the update, of the shapes of `like`."""
   return flatten_util.ravel_pytree(like)[1](update_D)
@@ -51,13 +66,12 @@ def zeros(variables: Any) -> jax.Array:
   return jnp.zeros_like(flat(variables))
 
 
-def in_order(each: Each, num_rows: int | None = None
-             ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def in_order(each: Each, num_rows: int | None = None) -> Rows:
   """Returns the rows of `Each`: received ones by client, then zeros."""
   order_J = jnp.lexsort((each.client, ~each.is_received))[:num_rows]
   is_received_J = each.is_received[order_J]
-  return (jnp.where(is_received_J[:, None], each.value[order_J], 0),
-          each.weight[order_J], is_received_J, each.client[order_J])
+  return Rows(jnp.where(is_received_J[:, None], each.value[order_J], 0),
+              each.weight[order_J], is_received_J, each.client[order_J])
 
 
 def count(is_in_J: jax.Array) -> jax.Array:

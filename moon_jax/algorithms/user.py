@@ -79,8 +79,7 @@ def check(algorithm: Algorithm, model: Model, example: jax.Array, labels: Any,
   for function, default in fedavg.fedavg()._asdict().items():
     if callable(default):
       _check_arguments(f'{name}: {function}', getattr(algorithm, function),
-                       inspect.signature(default), at(function),
-                       base.OPTIONAL.get(function, ()))
+                       inspect.signature(default), at(function))
 
   def trace(model, key):
     for function, words, problem in _results(
@@ -124,9 +123,9 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
   server = algorithm.init_server(variables)
   view = base.first_view(algorithm, variables, num_classes, hparams)
   batch = Batch(example, jnp.asarray(labels), jnp.ones(1))
-  given: dict[str, Any] = {
-      'model': model, 'examples': base.Examples(lambda s: batch, jnp.int32(1))}
-  started = base.call(algorithm.start, view, **given)
+  reading = base.with_examples(
+      algorithm, view, model, base.Examples(lambda s: batch, jnp.int32(1)))
+  started = algorithm.start(reading)
   has_params = isinstance(started, dict) and 'params' in started
   yield ('start', "a dict with 'params', such as the global model or the "
          'result of moon_jax.models.joint.join',
@@ -147,21 +146,21 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
   for name in 'local_model', 'personal_model':
     if function := getattr(algorithm, name):
       yield (name, 'variables like the global model', trees.difference(
-          base.call(function, started, view, **given), variables))
-  finished = base.call(algorithm.finish, started, view, **given)
+          function(started, reading), variables))
+  finished = algorithm.finish(started, reading)
   yield ('finish', 'a pair, the new client state and a Message',
          _no_pair(finished, Message))
   client, message = finished
   yield ('finish', 'a client state like the one of init_client',
          trees.difference(client, view.client))
-  following = base.call(
-      algorithm.aggregate, variables, server, base.as_received(message),
-      hparams=view.hparams, key=key)
-  has_metrics = (isinstance(following, tuple) and len(following) == 3
-                 and isinstance(following[2], dict))
-  yield ('aggregate', 'a pair, the next variables and the next server state, '
-         'or these and a dict of metrics',
-         '' if has_metrics else _no_pair(following))
+  following = algorithm.aggregate(
+      variables, server, base.as_received(message),
+      base.ServerCall(view.hparams, key, view.round))
+  is_triple = (isinstance(following, tuple) and len(following) == 3
+               and isinstance(following[2], dict))
+  yield ('aggregate', 'three results, the next variables, the next server '
+         'state and a dict of metrics, {} for none',
+         '' if is_triple else f'got {trees.shapes(following)}')
   difference = trees.difference(following[0], variables)
   if difference and algorithm.aggregate.__module__ == fedavg.__name__:
     yield ('finish', 'a Message whose mean is like the global model, since '
@@ -198,12 +197,11 @@ def _no_pair(result, second=object):
   return '' if is_pair else f'got {trees.shapes(result)}'
 
 
-def _check_arguments(name, function, expected, place, optional):
+def _check_arguments(name, function, expected, place):
   """Checks that a function takes the arguments of FedAvg's."""
   try:
     signature = inspect.signature(function)
-    optional = signature.parameters.keys() & optional
-    signature.bind(*expected.parameters, **dict.fromkeys(optional))
+    signature.bind(*expected.parameters)
   except ValueError:  # some built-in functions: the call will show
     return
   except TypeError as error:

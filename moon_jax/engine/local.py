@@ -113,16 +113,15 @@ class StepMetrics(NamedTuple):
 
 def start(program: RoundProgram, view: View, examples: Examples) -> Lane:
   """Returns a lane with the initial local model and optimizer state."""
-  trained = _with_examples(program, view, examples, program.algorithm.start)
+  trained = program.algorithm.start(_with_examples(program, view, examples))
   return Lane(trained, _optimizer(program, view).init(trained['params']),
               is_finite=jnp.array(True))
 
 
-def _with_examples(program, view, examples, function, *args):
-  """Calls a function that may read the network and the client's examples."""
-  return base.call(
-      function, *args, view, model=program.model.with_key(view.key),
-      examples=examples)
+def _with_examples(program, view, examples):
+  """Returns the view with the network and the client's examples."""
+  return base.with_examples(
+      program.algorithm, view, program.model.with_key(view.key), examples)
 
 
 def _optimizer(program, view):
@@ -225,8 +224,8 @@ def finish(program: RoundProgram, view: View, examples: Examples, lane: Lane,
   reads no examples: they may take longer than training. None is for true.
   """
   algorithm = program.algorithm
-  client, message = _with_examples(
-      program, view, examples, algorithm.finish, lane.trained)
+  client, message = algorithm.finish(
+      lane.trained, _with_examples(program, view, examples))
   local = algorithm.local_model(lane.trained, view)
   update = jax.tree.map(jnp.subtract, Flat.of(local['params']),
                         Flat.of(view.variables['params']))
@@ -235,8 +234,9 @@ def finish(program: RoundProgram, view: View, examples: Examples, lane: Lane,
     personal = algorithm.personal_model
     if is_personal is not None:
       examples = examples.only_if(is_personal)
-    models = KeptModels(local, _with_examples(
-        program, view, examples, personal, lane.trained) if personal else ())
+    models = KeptModels(local, personal(
+        lane.trained, _with_examples(program, view, examples))
+                        if personal else ())
   message = message._replace(
       mean=Flat.of(message.mean), total=Flat.of(message.total))
   return Result(client, message, update, models)

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from moon_jax import platforms
-from moon_jax.algorithms import base
-from moon_jax.algorithms.base import Each, Message
+from moon_jax.algorithms.base import Each, Message, ServerCall
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine import accumulate, client_store, local, segments
@@ -162,12 +161,8 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
       sums, results.each_J, jobs, is_received_J, total_weight_R)
   before = shared['variables'], shared['server']
   *after, metrics_R = jax.vmap(
-      functools.partial(_aggregate, program.algorithm),
-      in_axes=(0, 0, message_axes, 0, 0))(
-          *before, message, hparams_R, jax.vmap(
-              lambda key, index: jax.random.fold_in(
-                  jax.random.fold_in(key, index), local.SERVER))(
-                      inputs.key, inputs.round))
+      program.algorithm.aggregate, in_axes=(0, 0, message_axes, 0))(
+          *before, message, _server_calls(inputs))
   # A run that received no message keeps its state.
   variables, server = jax.tree.map(
       functools.partial(accumulate.where, num_received_R > 0), tuple(after),
@@ -192,10 +187,11 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
       models_J=results.models_J.evaluated if program.keep_models else ())
 
 
-def _aggregate(algorithm, *args):
-  """Returns the global model, the server state, and metrics, perhaps none."""
-  variables, server, *metrics = base.aggregate(algorithm, *args)
-  return variables, server, dict(*metrics)
+def _server_calls(inputs):
+  """Returns what the server of each run knows of the round, [R]."""
+  keys_R = jax.vmap(lambda key, index: jax.random.fold_in(
+      jax.random.fold_in(key, index), local.SERVER))(inputs.key, inputs.round)
+  return ServerCall(inputs.hparams, keys_R, inputs.round)
 
 
 def _with_each(sums, each_J, jobs, is_received_J, total_weight_R):

@@ -21,7 +21,7 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import base
-from moon_jax.algorithms.base import Batch, Examples, View
+from moon_jax.algorithms.base import Batch, Examples, Receiver, View
 from moon_jax.engine import accumulate, local
 from moon_jax.engine.accumulate import Accumulators
 from moon_jax.engine.local import Job, RoundProgram, StepMetrics, TrainData
@@ -161,8 +161,9 @@ def _view(program, inputs, clients_J, j):
   select_run = functools.partial(jax.tree.map, lambda x_R: x_R[run])
   return View(
       variables=select_run(inputs.variables),
-      server=base.call(program.algorithm.broadcast, select_run(inputs.server),
-                       client_id=jobs.client[j], staleness=jobs.staleness[j]),
+      server=base.answer(
+          program.algorithm, select_run(inputs.server),
+          Receiver(jobs.client[j], jobs.staleness[j])),
       client=jax.tree.map(lambda x_J: x_J[j], clients_J),
       hparams=select_run(inputs.hparams),
       num_examples=jobs.num_examples[j],
@@ -185,8 +186,7 @@ def _axes(program, inputs):
   With R = 1 all lanes share the fields of the run, which have no lane axis.
   """
   run_axis = 0 if inputs.num_runs > 1 else None
-  is_per_client = bool({'client_id', 'staleness'} & base.names_of(
-      program.algorithm.broadcast))
+  is_per_client = program.algorithm.per_client_broadcast
   return Job(View(variables=run_axis, server=0 if is_per_client else run_axis,
                   client=0, hparams=run_axis, num_examples=0, num_steps=0,
                   round=run_axis, client_id=0, key=0, label_counts=0),

@@ -50,6 +50,7 @@ class Options(NamedTuple):
   # [B, T, K] for the task "tokens"
 
 
+@jax.tree_util.register_static  # functions are no arrays
 class Model(NamedTuple):
   """A network as two pure functions of one tree of variables.
 

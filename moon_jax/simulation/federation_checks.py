@@ -17,7 +17,7 @@ import numpy as np
 
 from moon_jax import errors, tasks
 from moon_jax.algorithms import user as user_algorithm
-from moon_jax.algorithms.base import Algorithm, names_of
+from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, limits
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
@@ -297,14 +297,14 @@ def _check_rounds(federation):
 def _check_staleness(federation):
   """Checks that rounds and algorithm are both asynchronous, or neither."""
   algorithm, stale = federation.algorithm, federation.rounds.max_staleness
-  is_asynchronous = 'staleness' in names_of(algorithm.broadcast)
+  is_asynchronous = algorithm.max_staleness is not None
   _require(is_asynchronous == (stale is not None),
            'rounds of moon_jax.clock.asynchronous and an algorithm of '
            'moon_jax.asynchronous.with_staleness go together; got only the '
            f'{"algorithm" if is_asynchronous else "rounds"}. Add the other')
   if not is_asynchronous:
     return
-  most = int(algorithm.hparams['max_staleness'])
+  most = algorithm.max_staleness
   _require(stale <= most, 'timeline.staleness must be from 0 to '
            f'max_staleness={most} of with_staleness; got {stale}. '
            'moon_jax.clock.asynchronous takes max_staleness, too')

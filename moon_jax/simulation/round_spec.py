@@ -194,8 +194,8 @@ def trace(data: Dataset, model: Model, algorithm: Algorithm,
     weights = model.frozen(example) if model.frozen else ()
     message = base.first_message(algorithm, model, view, batch)
     # A stale client has the older model of view.server instead.
-    download = (() if algorithm.per_client_init or 'staleness' in base.names_of(
-        algorithm.broadcast) else view.variables, view.server)
+    is_sent = not algorithm.per_client_init and algorithm.max_staleness is None
+    download = view.variables if is_sent else (), view.server
     return (view.variables, view.client, weights,
             algorithm.init_server(view.variables), message.each, download,
             _once(message), algorithm.frozen(model, batch, view))
@@ -449,7 +449,7 @@ class Planner:
     first = self._specs[0]
     if (first.program.freeze_once or first.program.keep_models
         or first.federation.shard_data
-        or base.reads_examples(first.program.algorithm)):
+        or first.program.algorithm.reads_examples):
       jobs = table.jobs
       table = table._replace(own=schedule.own_examples(
           [self._examples(run, [client])[0] if steps else []

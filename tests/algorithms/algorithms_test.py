@@ -321,9 +321,9 @@ def test_scaffold_server_variate_is_the_mean_of_all_clients():
   for cohort in COHORTS[:3]:
     federated.round(cohort)
     fed.assert_trees_close(
-        federated.state.server,
-        jax.tree.map(lambda x: x.mean(1), federated.state.clients))
-  assert jnp.abs(federated.state.server['w']).max() > 1e-3
+        federated.state.server.own,
+        jax.tree.map(lambda x: x.mean(1), federated.state.clients.own))
+  assert jnp.abs(federated.state.server.own['w']).max() > 1e-3
 
 
 def test_statistics_are_averaged_whatever_the_servers_optimizer():
@@ -511,9 +511,9 @@ def drawing():
     return ({'id': view.client_id, 'draw': jax.random.uniform(view.key)},
             base.Message(trained))
 
-  def aggregate(variables, server, message, key):
+  def aggregate(variables, server, message, call):
     del server
-    return message.mean, jax.random.uniform(key)
+    return message.mean, jax.random.uniform(call.key), {}
 
   return fed.fedavg()._replace(
       loss=loss, init_client=lambda variables: {

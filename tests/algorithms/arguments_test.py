@@ -158,9 +158,9 @@ def programs(algorithm):
   model = plain.network()
 
   def whole(variables, server, view, batch, key):
-    given = {'model': model, 'examples': base.Examples(
-        lambda s: batch, jnp.int32(2))}
-    trained = base.call(algorithm.start, view, **given)
+    reading = base.with_examples(algorithm, view, model, base.Examples(
+        lambda s: batch, jnp.int32(2)))
+    trained = algorithm.start(reading)
     batch = batch._replace(frozen=algorithm.frozen(model, batch, view))
     objective = lambda params, batch: algorithm.loss(
         model, {**trained, 'params': params}, batch, view)
@@ -168,12 +168,12 @@ def programs(algorithm):
         objective, trained['params'], batch, view)
     grads = algorithm.transform_updates(
         algorithm.transform_grads(grads, view), batch, view)
-    client, message = base.call(algorithm.finish, trained, view, **given)
-    received = base.aggregate(
-        algorithm, variables, server, base.as_received(message), view.hparams,
-        key)
-    personal = algorithm.personal_model and base.call(
-        algorithm.personal_model, trained, view, **given)
+    client, message = algorithm.finish(trained, reading)
+    received = algorithm.aggregate(
+        variables, server, base.as_received(message),
+        base.ServerCall(view.hparams, key, view.round))
+    personal = algorithm.personal_model and algorithm.personal_model(
+        trained, reading)
     trains = algorithm.trains and algorithm.trains(
         trained['params'], batch, view)
     return found, grads, client, received, personal, trains

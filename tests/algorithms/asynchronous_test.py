@@ -167,9 +167,9 @@ def test_a_part_of_the_work_is_its_first_steps():
 def test_servers_that_send_more_are_known():
   def sent(name):
     algorithm = parts.function_of('algorithm', Part(name))()
-    return jax.tree.leaves(jax.eval_shape(lambda: base.call(
-        algorithm.broadcast, algorithm.init_server(
-            {'params': np.zeros(3, np.float32)}), client_id=np.int32(0))))
+    return jax.tree.leaves(jax.eval_shape(lambda: base.answer(
+        algorithm, algorithm.init_server({'params': np.zeros(3, np.float32)}),
+        base.Receiver(np.int32(0), np.int32(0)))))
 
   assert {name for name, method in registry.METHODS.items()
           if method.sends_only_model and sent(name)} == {

@@ -3,14 +3,17 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import federation as fed
+import moon_jax as mj
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.fednova import with_fednova
 from moon_jax.algorithms.fedprox import with_proximal
 from moon_jax.algorithms.scaffold import with_control_variates
+from moon_jax.algorithms.server import with_server_optimizer
 from moon_jax.errors import UserError
 
 N = len(fed.SIZES)
@@ -24,8 +27,9 @@ def test_without_penalty_moon_with_variates_is_scaffold():
   found = run(with_control_variates(fed.moon(2), N), mu=0., momentum=0.)
   expected = run(fed.scaffold(N), momentum=0.)
   fed.assert_trees_close(found.variables, expected.variables)
-  fed.assert_trees_close(found.server.variate, expected.server, atol=5e-6)
-  fed.assert_trees_close(found.clients.variate, expected.clients, atol=5e-6)
+  fed.assert_trees_close(found.server.own, expected.server.own, atol=5e-6)
+  fed.assert_trees_close(found.clients.own, expected.clients.own,
+                         atol=5e-6)
   visits = [sum(c in cohort for cohort in fed.COHORTS) for c in range(N)]
   np.testing.assert_array_equal(found.clients.inner.num_models[0], visits)
 
@@ -83,7 +87,7 @@ def test_wrapped_methods_see_their_own_state():
       init_client=lambda variables: {'mine': jnp.float32(0)},
       init_server=lambda variables: {'ours': jnp.float32(0),
                                      'x': jnp.float32(0)},
-      broadcast=lambda server: {'ours': server['ours']})
+      broadcast=lambda server, receiver: {'ours': server['ours']})
   spying = plain._replace(**{
       name: checked(name, getattr(plain, name)) for name in (
           'start', 'frozen', 'loss', 'transform_grads', 'transform_updates',
@@ -93,18 +97,23 @@ def test_wrapped_methods_see_their_own_state():
   assert len(seen) == 8
   assert all(names == ({'mine'}, {'ours'}) for names in seen.values())
   client, server = federated.state.clients, federated.state.server
-  assert set(client.inner) == {'mine'} and set(client.variate) == {'w', 'b'}
+  assert set(client.inner) == {'mine'} and set(client.own) == {'w', 'b'}
   assert set(server.inner) == {'ours', 'x'}
 
 
-def test_states_of_earlier_versions_keep_their_layout():
-  """SCAFFOLD's state is the variate itself, and FedNova has none."""
-  variables = fed.linear_model().init(
-      jax.random.key(0), jnp.zeros((1, 2, 2, 1)))
-  for init in fed.scaffold(3).init_client, fed.scaffold(3).init_server:
-    assert set(init(variables)) == {'w', 'b'}
-  assert fed.fednova().init_server(variables) == ()
-  assert fed.fednova().init_client(variables) == ()
+def test_metrics_inside_a_wrapper_are_recorded_with_its_own():
+  inside = fed.fedavg()._replace(
+      aggregate=lambda variables, server, message, call: (
+          message.mean, server, {'inside': call.round}))
+  algorithm = with_server_optimizer(
+      mj.robust.with_rule(inside, mj.robust.secure_sum()), optax.sgd(1.))
+  variables = {'params': {'w': jnp.zeros(3)}}
+  message = Message((), each=base.Each(
+      jnp.ones((2, 3)), jnp.full(2, .5), jnp.ones(2, bool), jnp.arange(2)))
+  following, _, metrics = algorithm.aggregate(
+      variables, algorithm.init_server(variables), message, fed.server_call())
+  assert metrics.keys() == {'inside', 'secure_error'}
+  np.testing.assert_allclose(following['params']['w'], 1, rtol=1e-5)
 
 
 def test_fednova_of_other_messages_is_refused():

@@ -23,11 +23,12 @@ UPDATES = {
 
 
 def applied(compressor, u, key):
-  return np.asarray(compressor.apply(jnp.asarray(u), key, compressor.hparams))
+  return np.asarray(compressor.apply(
+      jnp.asarray(u), {}, key, compressor.hparams))
 
 
 def bits(compressor, d):
-  return compressor.bits(d, compressor.hparams)
+  return compressor.bits({'w': np.zeros(d)}, compressor.hparams)
 
 
 def np_top_k(u, k):
@@ -73,7 +74,7 @@ def test_powersgd_equals_numpy():
   compressor, key = compress.powersgd(rank=2, iterations=3), jax.random.key(7)
   u = compress.updates.flat(tree)
   found = compress.updates.unflat(
-      tree, compressor.apply(u, key, {}, params=tree))
+      tree, compressor.apply(u, tree, key, {}))
   for i, (name, w) in enumerate(tree.items()):
     expected = np.asarray(w, np.float64)
     if i < 2:
@@ -85,7 +86,7 @@ def test_powersgd_equals_numpy():
         q = m.T @ p
       expected = (p @ q.T).reshape(w.shape)
     np.testing.assert_allclose(found[name], expected, atol=2e-5)
-  assert compressor.bits(u.size, {}, params=tree) == 32 * (
+  assert compressor.bits(tree, {}) == 32 * (
       2 * (18 + 12) + 2 * (9 + 20) + 5 + 6)
 
 
@@ -95,7 +96,7 @@ def test_powersgd_keeps_matrices_of_its_rank():
       size=(2, 40)), jnp.float32), 'zero': jnp.zeros((20, 30))}
   u = compress.updates.flat(tree)
   found = compress.powersgd(rank=2).apply(
-      u, jax.random.key(0), {}, params=tree)
+      u, tree, jax.random.key(0), {})
   np.testing.assert_allclose(found, u, atol=1e-4)
 
 
@@ -105,7 +106,7 @@ def test_mean_is_the_update(compressor):
   u = UPDATES['random'][:12]
   keys = jax.random.split(jax.random.key(0), 20_000)
   found = jax.vmap(lambda key: compressor.apply(
-      jnp.asarray(u), key, compressor.hparams))(keys)
+      jnp.asarray(u), {}, key, compressor.hparams))(keys)
   np.testing.assert_allclose(found.mean(0), u, atol=.06)
 
 
@@ -128,9 +129,9 @@ def test_random_k_draws_by_client_and_round():
       'compress_fraction': jnp.float32(.3)}), []
   for key in keys:
     _, sent = up.finish(trained, view._replace(key=key))
-    received, _ = down.aggregate(
+    received, *_ = down.aggregate(
         variables, down.init_server(variables), base.Message(trained),
-        view.hparams, key)
+        fed.server_call(view.hparams, key))
     kept += [tuple(np.flatnonzero(model['params']['w']).tolist())
              for model in (sent.mean, received)]
   assert len(set(kept[::2])) == len(set(kept[1::2])) == 4
@@ -150,7 +151,7 @@ def test_top_k_in_any_program(k):
   u = RANDOM.permutation(u)
   _, index = jax.lax.top_k(jnp.abs(u), k)
   found = jax.jit(compress.top_k(.5).apply)(
-      u, jax.random.key(0), {'compress_fraction': jnp.float32(k / 40)})
+      u, {}, jax.random.key(0), {'compress_fraction': jnp.float32(k / 40)})
   np.testing.assert_array_equal(
       np.flatnonzero(np.asarray(found)),
       [d for d in sorted(index.tolist()) if u[d]])
@@ -183,7 +184,7 @@ def test_rounds_equal_a_numpy_loop():
     np.testing.assert_allclose(fed.vector(federated.state.variables),
                                before + fed.mean(sent), atol=1e-6)
     np.testing.assert_allclose(
-        federated.state.clients.error[0], [*errors.values()], atol=1e-6)
+        federated.state.clients.own[0], [*errors.values()], atol=1e-6)
 
 
 def test_downloads_equal_a_numpy_loop():
@@ -199,7 +200,7 @@ def test_downloads_equal_a_numpy_loop():
     np.testing.assert_allclose(
         fed.vector(federated.state.variables), before + v - error, atol=1e-6)
     np.testing.assert_allclose(
-        federated.state.server.error[0], error, atol=1e-6)
+        federated.state.server.own[0], error, atol=1e-6)
 
 
 def test_both_directions_share_a_fraction():

@@ -10,6 +10,7 @@ import scipy.linalg
 import scipy.optimize
 
 import features
+import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import base, labels, prototypes, simplex
 from moon_jax.algorithms.base import Batch, Message
@@ -188,9 +189,9 @@ def test_ccvr_leaves_out_classes_of_one_example(count):
         jnp.einsum('kn,knf->kf', one_KN, z), jnp.float32(counts))
     square_KFF = jnp.einsum('kn,knf,kng->kfg', one_KN, z, z)
     hparams = {name: jnp.float32(x) for name, x in algorithm.hparams.items()}
-    found, _ = algorithm.aggregate(
+    found, *_ = algorithm.aggregate(
         variables, (), Message(variables, total=(
-            jnp.float32(1), sums, square_KFF)), hparams, jax.random.key(0))
+            jnp.float32(1), sums, square_KFF)), fed.server_call(hparams))
     return np.asarray(found['params']['out']['kernel'])
 
   found, without = calibrated(count, 3, 4), calibrated(0, 3, 4)

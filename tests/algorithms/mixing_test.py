@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import fedcross, mixing
 from moon_jax.algorithms.base import Batch, Message
@@ -60,9 +61,10 @@ def test_the_teacher_of_fedgkd_is_the_mean_of_the_last_models(buffer):
       mj.Outputs(features=(), projection=(), logits=variables['w']), variables))
   server = algorithm.init_server({'w': models[0]})
   for t in range(1, 5):
-    _, server = algorithm.aggregate(
-        {'w': models[t - 1]}, server, mj.Message({'w': models[t]}))
-    total, num_rounds = algorithm.broadcast(server)
+    _, server, _ = algorithm.aggregate(
+        {'w': models[t - 1]}, server, mj.Message({'w': models[t]}),
+        fed.server_call())
+    total, num_rounds = algorithm.broadcast(server, None)
     before = total['w']
     assert num_rounds == t  # not View.round: a round may receive nothing
     last = models[max(1, t + 1 - buffer):t + 1]
@@ -78,6 +80,6 @@ def test_q_fedavg_stays_where_it_is_if_no_loss_has_a_power():
   w = {'params': {'a': jnp.array([1., 2.])}}
   powers = jnp.float32([1e-5, 2e-5])**10
   delta = {'a': jnp.sum(powers) * jnp.array([3., 4.])}
-  found, _ = mj.qfedavg(q=10.).aggregate(
-      w, (), Message({'params': (delta, jnp.sum(powers))}))
+  found, *_ = mj.qfedavg(q=10.).aggregate(
+      w, (), Message({'params': (delta, jnp.sum(powers))}), fed.server_call())
   np.testing.assert_array_equal(found['params']['a'], w['params']['a'])

@@ -71,8 +71,8 @@ def client(algorithm, variables, server, t, state, i, inputs, labels):
   model = fed.linear_model()
   view = base.first_view(algorithm, variables, 3)
   view = view._replace(
-      server=base.call(algorithm.broadcast, server, client_id=i,
-                       staleness=jnp.minimum(i, t)),
+      server=base.answer(
+          algorithm, server, base.Receiver(i, jnp.minimum(i, t))),
       client=state, num_steps=i + 1, round=t, num_examples=jnp.int32(4),
       client_id=i, key=jax.random.fold_in(jax.random.fold_in(KEY, t), i),
       hparams={**view.hparams, **hparams(algorithm)})
@@ -90,9 +90,8 @@ def client(algorithm, variables, server, t, state, i, inputs, labels):
     return {**aux.variables,
             'params': optax.tree.add(trained['params'], updates)}
 
-  trained = jax.lax.fori_loop(
-      0, i + 1, step, base.call(algorithm.start, view))
-  return base.call(algorithm.finish, trained, view)
+  trained = jax.lax.fori_loop(0, i + 1, step, algorithm.start(view))
+  return algorithm.finish(trained, view)
 
 
 def hparams(algorithm):
@@ -112,9 +111,9 @@ def round_of(algorithm):
         total=jax.tree.map(lambda x_J: x_J.sum(0), both.total),
         each=Each(both.each, jnp.float32(SHARE), jnp.ones(2, bool),
                   jnp.arange(2, dtype=jnp.int32)))
-    variables, server, *_ = base.aggregate(
-        algorithm, variables, server, message, hparams(algorithm),
-        jax.random.fold_in(KEY, t))
+    variables, server, _ = algorithm.aggregate(
+        variables, server, message, base.ServerCall(
+            hparams(algorithm), jax.random.fold_in(KEY, t), t))
     return variables, server, states
 
   variables = fed.linear_model().init(KEY, jnp.zeros((1, 2, 2, 1)))
@@ -188,31 +187,3 @@ def test_methods_refuse_what_cannot_be_around_them(method, refused):
   for name in refused.split():
     with pytest.raises(UserError, match=r'emove|hoose'):
       traced(WRAPPERS[name](method))
-
-
-def test_a_function_that_passes_no_key_is_refused():
-  """Noise of a constant key would be the same in each round."""
-  def forgetful(algorithm):
-    return algorithm._replace(
-        aggregate=lambda variables, server, message: base.aggregate(
-            algorithm, variables, server, message))
-
-  plain = fed.fedavg()
-  random = [
-      privacy.with_clipping(plain, .5, 2, .1),
-      privacy.with_adaptive_clipping(plain, .5, 2, .1),
-      mj.robust.with_rule(plain, mj.robust.dnc()),
-      mj.robust.with_rule(plain, mj.robust.mean(), mj.attacks.of_clients(
-          mj.attacks.gaussian(), 1, 2)), WRAPPERS['secure_sum'](plain),
-      WRAPPERS['download'](plain),
-      plain._replace(aggregate=lambda variables, server, message, key: (
-          message.mean, server))]
-  for algorithm in random:
-    with pytest.raises(UserError, match=r'aggregate needs the (key|hparams)'):
-      traced(forgetful(algorithm))
-  of_hparams = mj.with_server_optimizer(
-      plain._replace(hparams={'server_learning_rate': .5}),
-      lambda hparams: optax.sgd(hparams['server_learning_rate']))
-  with pytest.raises(UserError, match='aggregate needs the hparams'):
-    traced(forgetful(of_hparams))
-  traced(forgetful(privacy.with_clipping(plain, .5, 2)))

@@ -166,10 +166,12 @@ def test_fine_tuning_of_fedbabu_draws_in_each_step():
   examples = base.Examples(lambda s: base.Batch(
       jnp.ones((1, 2)), jnp.zeros(1, jnp.int32), jnp.ones(1), step=s),
                            jnp.int32(num_steps))
+  view = base.with_examples(
+      algorithm, base.first_view(algorithm, variables), mj.Model(None, apply),
+      examples)
   drawn = np.concatenate([algorithm.personal_model(
-      variables, base.first_view(algorithm, variables)._replace(
-          key=jax.random.key(seed)), mj.Model(None, apply), examples)[
-              'state']['drawn'] for seed in range(2)])
+      variables, view._replace(key=jax.random.key(seed)))['state']['drawn']
+                          for seed in range(2)])
   assert len(np.unique(drawn)) == 2 * num_epochs * num_steps
   assert drawn.all()
 
@@ -202,8 +204,8 @@ def test_fedas_keeps_the_body_if_no_fisher_weight_is_left():
   body, _ = parts.body_and_head('out')(old)
   for fisher, expected in (0., 1.), (1e-38, 1.), (2., 3.):
     total = jax.tree.map(lambda x, f=fisher: 3 * f * x, body)
-    found, _ = algorithm.aggregate(old, (), Message(
-        (), total=(total, jnp.float32(fisher))))
+    found, *_ = algorithm.aggregate(old, (), Message(
+        (), total=(total, jnp.float32(fisher))), fed.server_call())
     np.testing.assert_allclose(found['params']['fc1'], expected)
     np.testing.assert_array_equal(found['params']['out'], 1)
 

@@ -56,7 +56,7 @@ def test_local_noise_is_that_of_each_client():
   def sent(multiplier, key):
     algorithm = privacy.with_local_noise(fedavg(), .5, multiplier)
     view = base.first_view(fedavg(), variables, 3)._replace(key=key)
-    message = base.call(algorithm.finish, trained, view)[1]
+    message = algorithm.finish(trained, view)[1]
     return vector(jax.tree.map(
         lambda new, w: new - w, message.mean, variables))
 
@@ -85,7 +85,7 @@ def test_noise_of_clients_costs_what_they_send_and_is_compressed_after():
   algorithm = registry.make(dataclasses.replace(config, compress='sign'))
   variables = {'params': {'w': jnp.zeros((40, 40))}}
   view = base.first_view(algorithm, variables, 3)
-  message = base.call(algorithm.finish, variables, view)[1]
+  message = algorithm.finish(variables, view)[1]
   (size,) = np.unique(np.abs(vector(message.mean)))
   assert size > 0  # that of noise, in signs
 
@@ -97,9 +97,10 @@ def draws_of_noise(config, cohort_size=None):
   state, draws = algorithm.init_server(variables), []
   for t in range(3):
     message = Message((), jax.tree.map(jnp.zeros_like, variables))
-    moved, state = base.aggregate(
-        algorithm, variables, state, message, algorithm.hparams,
-        key=jax.random.fold_in(jax.random.key(config.seed), t))
+    moved, state, _ = algorithm.aggregate(
+        variables, state, message, federation.server_call(
+            algorithm.hparams,
+            jax.random.fold_in(jax.random.key(config.seed), t)))
     draws += [np.ravel(x) for x in jax.tree.leaves(moved)]
   return draws
 
@@ -165,9 +166,9 @@ def test_noise_with_an_adaptive_norm():
   algorithm = privacy.with_adaptive_clipping(fedavg(), .5, 40, 2., .5)
   variables = {'params': {'w': jnp.zeros((100, 100)), 'b': jnp.zeros(10_000)}}
   zeros = jax.tree.map(jnp.zeros_like, variables)
-  moved, (_, norm_N) = jax.vmap(lambda key: algorithm.aggregate(
+  moved, (_, norm_N), _ = jax.vmap(lambda key: algorithm.aggregate(
       variables, algorithm.init_server(variables), Message((), (
-          zeros, jnp.float32(0))), key=key))(
+          zeros, jnp.float32(0))), federation.server_call(key=key)))(
               jax.random.split(jax.random.key(0), 400))
   of_updates = vector(moved).std() * 40 / .5
   of_bits = np.log(np.asarray(norm_N) / .5).std() / .2 * 40

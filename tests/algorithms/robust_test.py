@@ -16,7 +16,6 @@ import moon_jax as mj
 from moon_jax.algorithms import (
   attacks,
   backdoor,
-  base,
   registry,
   robust,
   updates,
@@ -52,15 +51,12 @@ def applied(rule, u, weight, is_received):
   """Returns the update of a rule, for rows in any order."""
   each = Each(jnp.asarray(u), jnp.asarray(weight), jnp.asarray(is_received),
               jnp.arange(len(u), dtype=jnp.int32))
-  *inputs, client = updates.in_order(each)
   return np.asarray(compiled(rule.apply)(
-      *inputs, rule.init(jnp.zeros(u.shape[1])), key=jax.random.key(0),
-      client_J=client)[0])
+      updates.in_order(each), rule.init(jnp.zeros(u.shape[1])),
+      jax.random.key(0))[0])
 
 
-@functools.cache
-def compiled(apply):
-  return jax.jit(functools.partial(base.call, apply))
+compiled = functools.cache(jax.jit)
 
 
 @functools.cache
@@ -274,11 +270,12 @@ def test_a_secure_sum_is_the_sum_of_rounded_integers(bits):
   u, p, is_received = rows(5, 6, 9, num_numbers=400)
   u, scale = np.nan_to_num(u), 2.**(bits - 1) / 1.5
   summed = jax.jit(robust.secure_sum(1.5, bits).apply)
-  inputs = *updates.in_order(Each(u, p, is_received, jnp.arange(9)))[:3], ()
+  rows_J = updates.Rows(*updates.in_order(
+      Each(u, p, is_received, jnp.arange(9)))[:3], jnp.arange(9))
   q = scale * p.astype(np.float64)[:, None] * np.clip(u, -1.5, 1.5)
   mean, found = p.astype(np.float64) @ u, []
   for seed in range(200):
-    update, _, metrics = summed(*inputs, jnp.arange(9), jax.random.key(seed))
+    update, _, metrics = summed(rows_J, (), jax.random.key(seed))
     found.append(scale * np.asarray(update, np.float64))
     assert metrics['secure_error'] == pytest.approx(
         np.linalg.norm(update - mean) / np.linalg.norm(mean), rel=1e-3)
@@ -320,7 +317,8 @@ def test_centred_clipping_begins_with_the_last_result():
   state = rule.init(jnp.zeros(6))
   v = 0
   for t in range(3):
-    found, state = rule.apply(jnp.asarray(u + t), p, is_received, state)
+    found, state, _ = rule.apply(updates.Rows(
+        jnp.asarray(u + t), p, is_received, np.arange(len(u))), state, None)
     v = np_centred_clipping(u.astype(np.float64) + t, p, .5, v=v)
     np.testing.assert_allclose(found, v, atol=1e-6)
 
@@ -366,8 +364,9 @@ CRAFTED = [
 def attacked(craft, u, is_received, num_attackers):
   attack = attacks.of_clients(craft, num_attackers, len(u))
   u = np.where(is_received[:, None], u, 0)
-  found = jax.jit(lambda *x: attack.apply(*x, attack.hparams, jax.random.key(
-      0)))(u, is_received, np.arange(len(u), dtype=np.int32))
+  found = jax.jit(lambda rows: attack.apply(
+      rows, attack.hparams, jax.random.key(0)))(updates.Rows(
+          u, (), is_received, np.arange(len(u), dtype=np.int32)))
   is_hostile = np.asarray(attackers.drawn(num_attackers, len(u), 0))
   return np.asarray(found), is_hostile & is_received
 
@@ -624,7 +623,7 @@ def test_a_round_records_who_was_excluded():
 
 def test_metrics_of_a_server_are_recorded():
   """Numbers that are not finite are None; names of moon_jax are not taken."""
-  def aggregate(variables, server, message):
+  def aggregate(variables, server, message, call):
     return message.mean, server, {
         'norm': jnp.float32(2), 'none': jnp.float32(np.nan),
         'some': jnp.array([1., np.inf]), 'ids': jnp.array([3, -1, 0]),

@@ -32,9 +32,9 @@ def test_the_form_of_niid_bench_equals_a_plain_numpy_loop(momentum):
         found, expected, rtol=1e-6, atol=atol)
     close(fed.matrix(state.variables['params'], 0), model, 1e-6)
     # Variates are displacements divided by lr = 0.05, and so is rounding.
-    close(fed.matrix(state.server, 0), c, 5e-6)
+    close(fed.matrix(state.server.own, 0), c, 5e-6)
     for i in range(len(fed.SIZES)):
-      close(fed.matrix(state.clients, 0, i), c_of[i], 5e-6)
+      close(fed.matrix(state.clients.own, 0, i), c_of[i], 5e-6)
   assert np.abs(c).max() > .01
 
 

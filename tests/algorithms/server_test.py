@@ -6,8 +6,14 @@ import numpy as np
 import optax
 import pytest
 
-from federation import assert_trees_close, COHORTS, fedavg, Federation
-from moon_jax.algorithms import base, privacy, registry, server
+from federation import (
+  assert_trees_close,
+  COHORTS,
+  fedavg,
+  Federation,
+  server_call,
+)
+from moon_jax.algorithms import privacy, registry, server
 from moon_jax.algorithms.base import Message
 from moon_jax.config import Config
 
@@ -49,10 +55,10 @@ def test_arrays_have_the_bits_and_the_state_of_constants(name):
   messages = [Message(draw()) for _ in range(4)]
   hparams = {name: jnp.float32(x) for name, x in algorithm.hparams.items()}
   for one in algorithm, fixed:
-    step = jax.jit(lambda v, s, m, h, one=one: base.aggregate(one, v, s, m, h))
+    step = jax.jit(one.aggregate)
     carry = variables, one.init_server(variables)
     for message in messages:
-      carry = step(*carry, message, hparams)
+      *carry, _ = step(*carry, message, server_call(hparams))
     results.append(carry)
   assert jax.tree.structure(results[0]) == jax.tree.structure(results[1])
   assert_trees_close(*results, atol=0)
@@ -76,11 +82,11 @@ def test_runs_have_servers_of_their_own(part, values):
         (alone.state.variables, alone.state.server), atol=5e-6)
 
 
-def moving(variables, server, message, *, hparams):
+def moving(variables, server, message, call):
   """Moves the fraction hparams['step'] of the way to the mean."""
-  step = hparams['step']
-  return jax.tree.map(
-      lambda w, mean: w + step * (mean - w), variables, message.mean), server
+  step = call.hparams['step']
+  return jax.tree.map(lambda w, mean: w + step * (mean - w),
+                      variables, message.mean), server, {}
 
 
 def test_aggregates_see_the_hyperparameters_of_the_run():

@@ -45,7 +45,7 @@ import jax.numpy as jnp
 
 tree = with_(finish=lambda variables, view: (
     view.client, Message(variables["params"])))
-single = with_(aggregate=lambda variables, server, message: message.mean)
+single = with_(aggregate=lambda variables, server, message, call: message.mean)
 grown = with_(init_client=lambda v: jnp.float32(0), finish=lambda v, view: (
     view.client + jnp.ones(3), Message(v)))
 extra = with_(finish=lambda v, view: ({"extra": jnp.float32(0)}, Message(v)))
@@ -105,7 +105,7 @@ def test_a_call_cannot_give_a_value_of_the_run(module):
     ('grown', 'finish must return a client state like the one of init_client; '
      r'.*float32\[3\], expected float32\[\]'),
     ('extra', r".'extra'. is float32\[\], expected nothing there"),
-    ('single', r'aggregate must return a pair.*mine_.*py, line 30\)')])
+    ('single', r'aggregate must return three results.*mine_.*py, line 30\)')])
 def test_errors_are_reported(module, name, words, tmp_path):
   """Others are in tests/invalid_input.toml."""
   with pytest.raises(UserError, match=words):

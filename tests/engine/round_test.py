@@ -239,7 +239,7 @@ def test_clients_with_one_infinite_loss_are_left_out():
 
 def test_server_state_that_is_not_finite_is_reported():
   overflow = fed.fedavg()._replace(
-      aggregate=lambda variables, server, message: (
-          jax.tree.map(lambda x: x / 0, message.mean), server))
+      aggregate=lambda variables, server, message, call: (
+          jax.tree.map(lambda x: x / 0, message.mean), server, {}))
   _, metrics = fed.Federation(overflow).round(fed.ALL)
   assert metrics.finite_J.all() and not metrics.finite_R.any()

@@ -14,13 +14,13 @@ COHORT = (0, 1, 4, 5)
 
 def mean_of_each():
   """FedAvg whose server averages the messages itself."""
-  def aggregate(variables, server, message):
+  def aggregate(variables, server, message, call):
     each = message.each
     weight_J = jnp.where(each.is_received, each.weight, 0)
     seen = server.at[jnp.where(each.is_received, each.client, 99)].add(
         1, mode='drop')
-    return jax.tree.map(
-        lambda x_J: jnp.einsum('j,j...->...', weight_J, x_J), each.value), seen
+    return jax.tree.map(lambda x_J: jnp.einsum(
+        'j,j...->...', weight_J, x_J), each.value), seen, {}
 
   return fed.fedavg()._replace(
       init_server=lambda variables: jnp.zeros(len(fed.SIZES), jnp.int32),
@@ -64,14 +64,15 @@ def test_clients_read_their_own_examples_and_label_counts():
     pixels = batch.inputs.reshape(len(batch.inputs), -1) * batch.mask[:, None]
     return {'inputs': pixels.sum(0), 'count': batch.mask.sum()}
 
-  def start(view, examples):
-    found = examples.sum(sums)
+  def start(view):
+    found = view.examples.sum(sums)
     return {**view.variables, 'kept': (found, view.label_counts)}
 
-  def finish(trained, view, model, examples):
+  def finish(trained, view):
     trained, (found, counts) = {
         'params': trained['params']}, trained['kept']
-    loss = examples.sum(lambda batch: model.task.loss(model.apply(
+    model = view.model
+    loss = view.examples.sum(lambda batch: model.task.loss(model.apply(
         trained, batch.inputs, batch.mask, train=False)[0].logits, batch))
     return {**found, 'labels': counts, 'loss': loss}, Message(trained)
 
@@ -80,6 +81,7 @@ def test_clients_read_their_own_examples_and_label_counts():
            'loss': jnp.float32(0)}
   algorithm = fed.fedavg()._replace(
       init_client=lambda variables: zeros, start=start, finish=finish,
+      reads_examples=True,
       local_model=lambda trained, view: {'params': trained['params']})
   federated = fed.Federation(algorithm, num_lanes=3)
   federated.round(COHORT)

@@ -247,8 +247,8 @@ def test_clipped_updates_are_divided_by_the_largest_listed_cohort(digits):
       config, digits, cohorts=[[0], [1, 2]]).algorithm
   variables = {'params': {'w': jnp.zeros(3)}}
   message = Message((), jax.tree.map(jnp.ones_like, variables))
-  following, _ = algorithm.aggregate(
-      variables, algorithm.init_server(variables), message)
+  following, *_ = algorithm.aggregate(
+      variables, algorithm.init_server(variables), message, None)
   np.testing.assert_allclose(following['params']['w'], 1 / 2)
   noisy = dataclasses.replace(
       config, privacy='client(clip=1, noise_multiplier=1)')
