@@ -24,13 +24,13 @@ import numpy as np
 
 from benchmarks import common, golden
 from moon_jax import losses, models, optimizers
-from moon_jax.algorithms.moon import Memory, moon
 from moon_jax.data import augment
 from moon_jax.distributed import devices
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.local import RoundProgram, TrainData
+from moon_jax.methods.moon import Memory, moon
 from moon_jax.models.arithmetic import PRECISIONS
 
 CHOICES = {f'--model.precision={name}': dict(precision=name)

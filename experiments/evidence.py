@@ -42,8 +42,8 @@ from experiments.full.analysis import (
 from experiments.full.report import markdown, sentence
 from moon_jax import compare as compare_lib
 from moon_jax import train
-from moon_jax.algorithms import registry
 from moon_jax.config import kinds
+from moon_jax.methods import registry
 from moon_jax.report import groups as groups_lib
 from moon_jax.results import figures, page, paired, read, stats
 

@@ -1,53 +1,8 @@
 # The public names of moon_jax, each once. `lazy_loader` reads this file.
 from . import leakage, loggers, losses, tasks
 from .algorithms import asynchronous, attacks, compress, robust
-from .algorithms.apfl import apfl
 from .algorithms.base import Algorithm, Batch, LossAux, Message, View
-from .algorithms.ccvr import ccvr
-from .algorithms.ditto import ditto
-from .algorithms.fedadmm import fedadmm
-from .algorithms.fedala import fedala
-from .algorithms.fedamp import fedamp
-from .algorithms.fedas import fedas
-from .algorithms.fedasam import fedasam
-from .algorithms.fedavg import fedavg
-from .algorithms.fedbabu import fedbabu
-from .algorithms.fedbn import fedbn
-from .algorithms.fedcross import fedcross
-from .algorithms.feddbe import feddbe
-from .algorithms.feddecorr import feddecorr
-from .algorithms.feddisco import feddisco
-from .algorithms.feddyn import feddyn
-from .algorithms.fedexp import fedexp
-from .algorithms.fedfomo import fedfomo
-from .algorithms.fedgkd import fedgkd
-from .algorithms.fedkd import fedkd
-from .algorithms.fedlc import fedlc
-from .algorithms.fednova import fednova, with_fednova
-from .algorithms.fedntd import fedntd
-from .algorithms.fedpac import fedpac
-from .algorithms.fedper import fedper
-from .algorithms.fedphp import fedphp
-from .algorithms.fedproc import fedproc
-from .algorithms.fedproto import fedproto
-from .algorithms.fedprox import fedprox, with_proximal
-from .algorithms.fedrcl import fedrcl
-from .algorithms.fedrep import fedrep
-from .algorithms.fedrod import fedrod
-from .algorithms.fedrs import fedrs
-from .algorithms.fedsam import fedsam
-from .algorithms.fedspeed import fedspeed
-from .algorithms.feduv import feduv
-from .algorithms.fml import fml
-from .algorithms.lgfedavg import lgfedavg
-from .algorithms.mimelite import mimelite
-from .algorithms.moon import moon, moon_l2
-from .algorithms.perfedavg import perfedavg
-from .algorithms.pfedme import pfedme
-from .algorithms.qfedavg import qfedavg
-from .algorithms.scaffold import scaffold, with_control_variates
 from .algorithms.server import with_server_optimizer
-from .algorithms.solo import solo
 from .config import Config, File, FromRun, OrFromRun, Part
 from .data import (
   client_tests,
@@ -68,6 +23,51 @@ from .errors import (
   OutOfMemory,
   UserError,
 )
+from .methods.apfl import apfl
+from .methods.ccvr import ccvr
+from .methods.ditto import ditto
+from .methods.fedadmm import fedadmm
+from .methods.fedala import fedala
+from .methods.fedamp import fedamp
+from .methods.fedas import fedas
+from .methods.fedasam import fedasam
+from .methods.fedavg import fedavg
+from .methods.fedbabu import fedbabu
+from .methods.fedbn import fedbn
+from .methods.fedcross import fedcross
+from .methods.feddbe import feddbe
+from .methods.feddecorr import feddecorr
+from .methods.feddisco import feddisco
+from .methods.feddyn import feddyn
+from .methods.fedexp import fedexp
+from .methods.fedfomo import fedfomo
+from .methods.fedgkd import fedgkd
+from .methods.fedkd import fedkd
+from .methods.fedlc import fedlc
+from .methods.fednova import fednova, with_fednova
+from .methods.fedntd import fedntd
+from .methods.fedpac import fedpac
+from .methods.fedper import fedper
+from .methods.fedphp import fedphp
+from .methods.fedproc import fedproc
+from .methods.fedproto import fedproto
+from .methods.fedprox import fedprox, with_proximal
+from .methods.fedrcl import fedrcl
+from .methods.fedrep import fedrep
+from .methods.fedrod import fedrod
+from .methods.fedrs import fedrs
+from .methods.fedsam import fedsam
+from .methods.fedspeed import fedspeed
+from .methods.feduv import feduv
+from .methods.fml import fml
+from .methods.lgfedavg import lgfedavg
+from .methods.mimelite import mimelite
+from .methods.moon import moon, moon_l2
+from .methods.perfedavg import perfedavg
+from .methods.pfedme import pfedme
+from .methods.qfedavg import qfedavg
+from .methods.scaffold import scaffold, with_control_variates
+from .methods.solo import solo
 from .models import (
   char_lstm,
   joint,

@@ -16,13 +16,13 @@ import numpy as np
 import moon_jax as mj
 from moon_jax import optimizers, platforms
 from moon_jax.algorithms import base
-from moon_jax.algorithms import moon as moon_lib
 from moon_jax.data import augment
 from moon_jax.distributed import devices
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.local import RoundProgram, TrainData
+from moon_jax.methods import moon as moon_lib
 from moon_jax.models import Model, Outputs
 
 NUM_CLASSES = 3

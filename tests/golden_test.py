@@ -18,13 +18,13 @@ import federation as fed
 from moon_jax import losses, models
 from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Message
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fedprox import fedprox
-from moon_jax.algorithms.moon import Memory, moon, moon_l2
-from moon_jax.algorithms.scaffold import scaffold
 from moon_jax.algorithms.wrap import Wrapped
 from moon_jax.data import augment
 from moon_jax.engine import state as state_lib
+from moon_jax.methods.fedavg import fedavg
+from moon_jax.methods.fedprox import fedprox
+from moon_jax.methods.moon import Memory, moon, moon_l2
+from moon_jax.methods.scaffold import scaffold
 
 NUM_CLIENTS = 3
 normalize = functools.partial(

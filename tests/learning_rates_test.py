@@ -9,10 +9,10 @@ import tiny_federation
 
 from docs_pages import execute, page, programs
 from moon_jax import learning_rates, optimizers
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fedavg import loss as fedavg_loss
 from moon_jax.config import Config
 from moon_jax.errors import UserError
+from moon_jax.methods.fedavg import fedavg
+from moon_jax.methods.fedavg import loss as fedavg_loss
 from moon_jax.simulation import checks
 from moon_jax.simulation.simulation import Simulation
 

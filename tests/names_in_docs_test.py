@@ -21,7 +21,7 @@ _CLASSES = {'view': 'View', 'batch': 'Batch', 'message': 'Message',
             'table': 'Table'}
 # Of the examples of CONTRIBUTING.md, outside of the repository, made by it, or
 # of another commit.
-_OTHERS = {'moon_jax/algorithms/fedhalf.py', 'metrics.jsonl', 'build/site',
+_OTHERS = {'moon_jax/methods/fedhalf.py', 'metrics.jsonl', 'build/site',
            '../shared/golden', 'experiments/runs/', 'benchmarks/frameworks',
            'benchmarks/frameworks/README.md'}
 

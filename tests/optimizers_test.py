@@ -12,9 +12,9 @@ import tiny_federation
 from federation import assert_trees_close, linear_model
 from moon_jax import optimizers
 from moon_jax.algorithms import server
-from moon_jax.algorithms.fednova import fednova
 from moon_jax.config import Part, parts
 from moon_jax.errors import UserError
+from moon_jax.methods.fednova import fednova
 from moon_jax.simulation.program import Program
 from moon_jax.simulation.simulation import Simulation
 

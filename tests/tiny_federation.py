@@ -3,8 +3,8 @@
 import numpy as np
 
 from moon_jax import models
-from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.data.dataset import Dataset
+from moon_jax.methods.fedavg import fedavg
 from moon_jax.simulation.federation import Federation
 
 SIZES = (3, 10, 6)  # training examples of each client

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from moon_jax import optimizers
-from moon_jax.algorithms import base, registry
+from moon_jax.algorithms import base
+from moon_jax.methods import registry
 from moon_jax.config import Config, parts
 from moon_jax.models import simple_cnn
 

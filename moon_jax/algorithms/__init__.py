@@ -1,9 +1,8 @@
-"""Federated algorithms: one file per method, `base.py` for the interface.
+"""Algorithms as values, and what goes around any of them.
 
-`fedavg.py` has the default of every function; a method replaces one or two. The
-factories raise a UserError for arguments out of range (`arguments.py`).
-`registry.py` lists the methods by name. `server.py` and `privacy.py` wrap any
-method in a server optimizer and in differential privacy.
+`base.py` has the interface. `wrap.py` puts state of a server or of clients
+around an algorithm: server optimizers, robust rules, compression, differential
+privacy and staleness are made with it. `moon_jax.methods` has the methods.
 """
 
 import lazy_loader as _lazy_loader

@@ -80,9 +80,9 @@ KINDS: dict[str, Kind] = {
             'transformer'), 'resnet18(norm=group)',
         by_name=('num_classes', 'num_tokens', 'rngs')),
     'algorithm': Kind(
-        {name: f'moon_jax.algorithms.{name}:{name}' for name in METHODS}
-        | _in('algorithms.moon', 'moon_l2')
-        | _in('algorithms.fedavg', 'centralized'), 'moon(mu=5)'),
+        {name: f'moon_jax.methods.{name}:{name}' for name in METHODS}
+        | _in('methods.moon', 'moon_l2')
+        | _in('methods.fedavg', 'centralized'), 'moon(mu=5)'),
     'optimizer': Kind(
         _in('optimizers', 'sgd', 'adam', 'amsgrad')
         | {name: f'optax:{name}' for name in _OPTAX}, 'sgd(momentum=0.9)',
@@ -95,8 +95,8 @@ KINDS: dict[str, Kind] = {
         'adam(learning_rate=0.01)'),
     'aggregation': Kind(
         _in('algorithms.robust', *ROBUST, average='mean')
-        | _in('algorithms.fednova', fednova='with_fednova')
-        | _in('algorithms.scaffold', scaffold='with_control_variates'),
+        | _in('methods.fednova', fednova='with_fednova')
+        | _in('methods.scaffold', scaffold='with_control_variates'),
         'trimmed_mean(byzantine=2)'),
     'attack': Kind(
         _in('config.kinds', 'none')

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from moon_jax import models, optimizers
-from moon_jax.algorithms.moon import Memory, moon
 from moon_jax.data import augment
 from moon_jax.distributed import devices
 from moon_jax.doctor import FAILED, Finding, OK
@@ -25,6 +24,7 @@ from moon_jax.engine import round as round_lib
 from moon_jax.engine import schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.local import RoundProgram, TrainData
+from moon_jax.methods.moon import Memory, moon
 
 TOLERANCE = 1e-6
 MEAN = tuple(np.array([125.3, 123.0, 113.9]) / 255)

@@ -12,9 +12,9 @@ import pathlib
 import statistics
 from typing import TYPE_CHECKING
 
-from moon_jax.algorithms import registry
 from moon_jax.config import Config, FACTS, flags_with, PARTS, parts
 from moon_jax.errors import UserError
+from moon_jax.methods import registry
 from moon_jax.report import table_file
 from moon_jax.report.table_file import Block, Published, Table
 from moon_jax.results import frames, paired, read, stats

@@ -5,7 +5,6 @@ import json
 import pathlib
 from typing import Any
 
-from moon_jax.algorithms import registry
 from moon_jax.config import (
   Config,
   FACTS,
@@ -16,6 +15,7 @@ from moon_jax.config import (
 )
 from moon_jax.data.io.files import HASH_DIGITS
 from moon_jax.errors import setting, UserError
+from moon_jax.methods import registry
 
 _MAX_LISTED = 4  # differing flags in an error message
 

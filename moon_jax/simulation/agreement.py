@@ -20,11 +20,11 @@ import jax
 import numpy as np
 
 from moon_jax import optimizers
-from moon_jax.algorithms import registry
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, flags_with
 from moon_jax.data import mapped
 from moon_jax.errors import UserError
+from moon_jax.methods import registry
 from moon_jax.models import Model
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import RoundSpec

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 
 from moon_jax import errors, learning_rates, optimizers
-from moon_jax.algorithms import registry
 from moon_jax.config import Config, Part
 from moon_jax.config import parts as parts_lib
 from moon_jax.config.kinds import DATA_ATTACKS
@@ -23,6 +22,7 @@ from moon_jax.data import rounds as rounds_lib
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import processes
 from moon_jax.errors import setting, UserError
+from moon_jax.methods import registry
 from moon_jax.models import Model
 from moon_jax.models import user as user_model
 from moon_jax.models.base import Variables

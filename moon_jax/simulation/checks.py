@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from moon_jax import errors, optimizers, platforms
-from moon_jax.algorithms import registry
 from moon_jax.config import (
   Config,
   FACTS,
@@ -27,6 +26,7 @@ from moon_jax.config.kinds import ROBUST, UPDATE_ATTACKS
 from moon_jax.data import selection
 from moon_jax.data.io import files
 from moon_jax.errors import setting, UserError
+from moon_jax.methods import registry
 from moon_jax.simulation import metric_functions
 
 _PATHS = tuple(name for name, facts in FACTS.items()

@@ -16,7 +16,6 @@ import jax
 import numpy as np
 
 from moon_jax import errors, tasks
-from moon_jax.algorithms import user as user_algorithm
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, limits
 from moon_jax.data import clients as clients_lib
@@ -27,6 +26,7 @@ from moon_jax.data.rounds import Rounds
 from moon_jax.data.sources import arrays
 from moon_jax.engine import schedule
 from moon_jax.errors import setting, UserError
+from moon_jax.methods import user as user_algorithm
 from moon_jax.models import user as user_model
 from moon_jax.simulation import metric_functions
 

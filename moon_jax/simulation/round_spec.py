@@ -17,7 +17,6 @@ import numpy as np
 
 from moon_jax import tasks
 from moon_jax.algorithms import base
-from moon_jax.algorithms import user as user_algorithm
 from moon_jax.algorithms.base import Algorithm, Batch, first_view
 from moon_jax.config import Config
 from moon_jax.data import augment, partition, selection
@@ -29,6 +28,7 @@ from moon_jax.engine import lanes, schedule, training_set
 from moon_jax.engine.local import RoundProgram, TrainData
 from moon_jax.engine.schedule import Place, Shape, Table, Work
 from moon_jax.engine.training_set import TrainingSet
+from moon_jax.methods import user as user_algorithm
 from moon_jax.models import user as user_model
 from moon_jax.models.base import Model, Variables
 from moon_jax.optimizers import Optimizer

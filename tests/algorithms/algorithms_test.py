@@ -14,10 +14,11 @@ import pytest
 import federation as fed
 import moon_jax as mj
 from moon_jax import losses
-from moon_jax.algorithms import base, registry
-from moon_jax.algorithms import fednova as fednova_lib
+from moon_jax.algorithms import base
 from moon_jax.config import Config
 from moon_jax.engine import state as state_lib
+from moon_jax.methods import fednova as fednova_lib
+from moon_jax.methods import registry
 from moon_jax.rundir import checkpoint
 from moon_jax.simulation import checks
 
@@ -378,7 +379,7 @@ def test_accelerators_project_frozen_models_alike(
 
   one_by_one = project()
   request.getfixturevalue('accelerator')
-  monkeypatch.setattr('moon_jax.algorithms.moon._FEW_WEIGHTS', few_weights)
+  monkeypatch.setattr('moon_jax.methods.moon._FEW_WEIGHTS', few_weights)
   fed.assert_trees_close(one_by_one, project())
 
 

@@ -13,9 +13,10 @@ import pytest
 
 import moon_jax as mj
 from moon_jax import asynchronous
-from moon_jax.algorithms import attacks, base, compress, registry, robust
+from moon_jax.algorithms import attacks, base, compress, robust
 from moon_jax.config import Part, parts
 from moon_jax.errors import UserError
+from moon_jax.methods import registry
 import plain
 
 TINY = math.ulp(0.)

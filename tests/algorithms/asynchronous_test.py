@@ -9,10 +9,11 @@ import tiny_federation
 import federation as fed
 import moon_jax as mj
 from moon_jax import asynchronous, clock
-from moon_jax.algorithms import base, registry
+from moon_jax.algorithms import base
 from moon_jax.algorithms.asynchronous import with_staleness
 from moon_jax.config import KINDS, Part, parts
 from moon_jax.errors import UserError
+from moon_jax.methods import registry
 from moon_jax.simulation import checks
 
 SECONDS = np.array([3., 1., 7.25, 2.5, 11.75, 4.5, .875, 5.])

@@ -10,11 +10,11 @@ import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Message
-from moon_jax.algorithms.fednova import with_fednova
-from moon_jax.algorithms.fedprox import with_proximal
-from moon_jax.algorithms.scaffold import with_control_variates
 from moon_jax.algorithms.server import with_server_optimizer
 from moon_jax.errors import UserError
+from moon_jax.methods.fednova import with_fednova
+from moon_jax.methods.fedprox import with_proximal
+from moon_jax.methods.scaffold import with_control_variates
 
 N = len(fed.SIZES)
 

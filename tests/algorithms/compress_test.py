@@ -10,9 +10,10 @@ import tiny_federation
 
 import federation as fed
 import moon_jax as mj
-from moon_jax.algorithms import base, compress, registry
+from moon_jax.algorithms import base, compress
 from moon_jax.config import Config
 from moon_jax.errors import UserError
+from moon_jax.methods import registry
 from moon_jax.simulation import agreement, checks
 
 RANDOM = np.random.default_rng(0)

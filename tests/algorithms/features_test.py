@@ -12,9 +12,10 @@ import scipy.optimize
 import features
 import federation as fed
 import moon_jax as mj
-from moon_jax.algorithms import base, labels, prototypes, simplex
+from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Batch, Message
 from moon_jax.errors import UserError
+from moon_jax.methods import labels, prototypes, simplex
 
 
 def quadratic(num, seed, num_features=3):

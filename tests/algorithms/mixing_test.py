@@ -9,8 +9,9 @@ import pytest
 
 import federation as fed
 import moon_jax as mj
-from moon_jax.algorithms import fedcross, mixing
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Batch, Message
+from moon_jax.methods import fedcross
 
 AFFINITY = jnp.array([.3, -.2, .9, 0., .5])
 IS_FREE = jnp.array([True, True, False, True, True])

@@ -10,9 +10,10 @@ import pytest
 
 import federation as fed
 import moon_jax as mj
-from moon_jax.algorithms import base, fedbn, parts
+from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Message
 from moon_jax.errors import UserError
+from moon_jax.methods import fedbn, parts
 from moon_jax.models import layers, Outputs
 import plain
 

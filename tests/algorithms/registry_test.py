@@ -6,9 +6,9 @@ import re
 import pytest
 
 import moon_jax as mj
-from moon_jax.algorithms import registry
 from moon_jax.config import Config, KINDS, Part, parts
 from moon_jax.data import attackers
+from moon_jax.methods import registry
 
 
 def test_methods_that_read_the_number_of_rounds():

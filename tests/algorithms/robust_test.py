@@ -13,18 +13,13 @@ import scipy.stats
 
 import federation as fed
 import moon_jax as mj
-from moon_jax.algorithms import (
-  attacks,
-  backdoor,
-  registry,
-  robust,
-  updates,
-)
+from moon_jax.algorithms import attacks, backdoor, robust, updates
 from moon_jax.algorithms.base import Each
 from moon_jax.config import Config
 from moon_jax.config.kinds import UPDATE_ATTACKS
 from moon_jax.data import attackers
 from moon_jax.errors import DivergedError, UserError
+from moon_jax.methods import registry
 from moon_jax.simulation import agreement, build, checks
 
 GOLDEN = pathlib.Path(__file__).parent / 'robust_golden.json'

@@ -13,9 +13,10 @@ from federation import (
   Federation,
   server_call,
 )
-from moon_jax.algorithms import privacy, registry, server
+from moon_jax.algorithms import privacy, server
 from moon_jax.algorithms.base import Message
 from moon_jax.config import Config
+from moon_jax.methods import registry
 
 pytestmark = pytest.mark.usefixtures('promotion')
 

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from moon_jax import user_code
-from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.errors import UserError
+from moon_jax.methods import registry
 from moon_jax.simulation import checks
 from moon_jax.training import run
 
@@ -18,7 +18,7 @@ CONFIG = Config(dataset='digits', num_clients=5, num_rounds=2, local_epochs=1,
                 model='mlp')
 MODULE = '''
 from moon_jax import FromRun
-from moon_jax.algorithms.fedavg import fedavg
+from moon_jax.methods.fedavg import fedavg
 
 
 def plain():

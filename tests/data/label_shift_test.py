@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.data import attackers, label_shift, partition, split
 from moon_jax.errors import UserError
+from moon_jax.methods import registry
 from moon_jax.simulation import build
 
 _N, _K, _C = 20_000, 5, 8

@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from moon_jax.algorithms import registry
 from moon_jax.config import Config
 from moon_jax.data import selection
 from moon_jax.errors import UserError
+from moon_jax.methods import registry
 
 
 def view(loss, cohort_size=2, num_examples=None, index=0, **known):

@@ -18,7 +18,7 @@ import re, sys
 import jax
 import numpy as np
 from federation import ALL, assert_trees_close, Federation
-from moon_jax.algorithms import registry
+from moon_jax.methods import registry
 from moon_jax.config import Config
 from models import networks
 from moon_jax.models.user import from_flax

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from moon_jax import models
-from moon_jax.algorithms.fedavg import fedavg
 from moon_jax.config import Config
 from moon_jax.data import rounds as rounds_lib
 from moon_jax.data import sources
@@ -21,6 +20,7 @@ from moon_jax.distributed import devices
 from moon_jax.engine import schedule, segments, training_set
 from moon_jax.engine.local import TrainData
 from moon_jax.errors import UserError
+from moon_jax.methods.fedavg import fedavg
 from moon_jax.simulation import build
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.simulation import Simulation

@@ -11,14 +11,14 @@ import optax
 import pytest
 import tiny_federation
 
-from moon_jax.algorithms import registry
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fedprox import fedprox, with_proximal
-from moon_jax.algorithms.moon import moon
 from moon_jax.algorithms.server import with_server_optimizer
 from moon_jax.config import Config, flags_with, Part
 from moon_jax.data import rounds
 from moon_jax.errors import UserError
+from moon_jax.methods import registry
+from moon_jax.methods.fedavg import fedavg
+from moon_jax.methods.fedprox import fedprox, with_proximal
+from moon_jax.methods.moon import moon
 from moon_jax.models import mlp
 from moon_jax.simulation import agreement, build, round_spec
 from moon_jax.simulation.agreement import program_key

@@ -12,14 +12,14 @@ import tiny_federation
 from benchmarks.common import lines_of
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.compress import top_k, with_compression
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.moon import moon
-from moon_jax.algorithms.scaffold import scaffold
-from moon_jax.algorithms.solo import solo
 from moon_jax.config import Config
 from moon_jax.data import rounds
 from moon_jax.distributed import host
 from moon_jax.errors import UserError
+from moon_jax.methods.fedavg import fedavg
+from moon_jax.methods.moon import moon
+from moon_jax.methods.scaffold import scaffold
+from moon_jax.methods.solo import solo
 from moon_jax.simulation import initial_state, round_spec
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.simulation import Simulation

@@ -14,14 +14,14 @@ import tiny_federation
 import moon_jax as mj
 from moon_jax import errors
 from moon_jax.algorithms.base import Message
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fedprox import fedprox
-from moon_jax.algorithms.moon import moon
 from moon_jax.config import Config
 from moon_jax.data import rounds, selection
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.sources import arrays as arrays_lib
 from moon_jax.errors import DivergedError, UserError
+from moon_jax.methods.fedavg import fedavg
+from moon_jax.methods.fedprox import fedprox
+from moon_jax.methods.moon import moon
 from moon_jax.simulation import build, federation_checks, round_spec
 from moon_jax.simulation.simulation import Simulation
 

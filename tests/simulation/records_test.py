@@ -8,11 +8,11 @@ import tiny_federation
 
 from moon_jax import losses, models
 from moon_jax.algorithms.asynchronous import with_staleness
-from moon_jax.algorithms.fedavg import fedavg
-from moon_jax.algorithms.fedprox import fedprox, with_proximal
-from moon_jax.algorithms.moon import moon, moon_l2
 from moon_jax.data import clock, rounds
 from moon_jax.errors import DivergedError
+from moon_jax.methods.fedavg import fedavg
+from moon_jax.methods.fedprox import fedprox, with_proximal
+from moon_jax.methods.moon import moon, moon_l2
 from moon_jax.simulation import records, round_spec
 from moon_jax.simulation.simulation import Simulation
 

@@ -9,10 +9,10 @@ import pytest
 import tiny_federation
 
 from benchmarks.common import lines_of
-from moon_jax.algorithms.fedcross import fedcross
-from moon_jax.algorithms.moon import moon
 from moon_jax.data import clock, rounds, selection
 from moon_jax.errors import UserError
+from moon_jax.methods.fedcross import fedcross
+from moon_jax.methods.moon import moon
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.program import Program

@@ -9,10 +9,10 @@ import pytest
 import tiny_federation
 
 import federation as fed
-from moon_jax.algorithms.feddisco import feddisco
 from moon_jax.algorithms.server import with_server_optimizer
 from moon_jax.data import rounds
 from moon_jax.errors import DivergedError, UserError
+from moon_jax.methods.feddisco import feddisco
 from moon_jax.simulation import program as program_lib
 from moon_jax.simulation.simulation import Simulation
 

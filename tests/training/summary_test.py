@@ -6,11 +6,10 @@ import types
 
 import pytest
 
-from moon_jax.algorithms import accounting
 from moon_jax.config import Config
 from moon_jax.data import rounds
 from moon_jax.simulation.records import RoundRecord
-from moon_jax.training import recorder
+from moon_jax.training import accounting, recorder
 from moon_jax.training import summary as summary_lib
 
 ACCURACIES = (.1, .9, None, .3, .4, .5, .6, .7)

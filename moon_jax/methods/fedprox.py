@@ -1,0 +1,67 @@
+"""FedProx: FedAvg with a pull towards the global model in each client's loss.
+
+Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020,
+https://arxiv.org/abs/1812.06127, equation 2.
+
+    F_i(w) + mu/2 |w - w^t|^2
+
+    mu -> hparams['mu'], w^t -> view.variables
+
+`with_proximal` adds the term to the loss F_i of another algorithm.
+"""
+
+from typing import Annotated
+
+from annotated_types import Ge
+import optax
+
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.wrap import wrap
+from moon_jax.config.parts import checked
+from moon_jax.errors import UserError
+from moon_jax.methods.fedavg import fedavg
+
+
+@checked
+def fedprox(mu: Annotated[float, Ge(0)] = 0.01) -> Algorithm:
+  """Returns FedProx with weight `mu` of the proximal term; 0 is FedAvg."""
+  return _with_term(fedavg(), mu, 'mu')
+
+
+def with_proximal(algorithm: Algorithm, mu: float) -> Algorithm:
+  """Returns `algorithm` with the proximal term of FedProx in its loss.
+
+  Args:
+    algorithm: whose `local_model` has parameters like the global model.
+    mu: weight of the term; 0 changes nothing. It is
+      hparams['proximal_mu'], an array in the compiled program.
+
+  Raises:
+    UserError: if the algorithm has a proximal term.
+
+  Examples:
+    >>> algorithm = moon_jax.with_proximal(moon_jax.moon(mu=1.0), mu=0.01)
+  """
+  return _with_term(algorithm, mu, 'proximal_mu')
+
+
+def _with_term(algorithm, mu, name):
+  """Returns `algorithm` with a proximal term of weight hparams[name].
+
+  Its loss records the proximal term, |w - w^t|^2 / 2.
+  """
+  if 'proximal_term' in algorithm.penalties:
+    raise UserError('the algorithm has a proximal term already. Remove one of '
+                    'them, and give the other the sum of the weights')
+  def loss(model, trained, batch, view):
+    objective, aux = algorithm.loss(model, trained, batch, view)
+    moved = optax.tree.sub(algorithm.local_model(trained, view)['params'],
+                           view.variables['params'])
+    proximal = optax.tree.norm(moved, squared=True) / 2
+    return objective + view.hparams[name] * proximal, aux._replace(
+        metrics={**aux.metrics, 'proximal_term': proximal})
+
+  return wrap(
+      algorithm, 'with_proximal', loss=loss,
+      hparams={**algorithm.hparams, name: mu},
+      penalties={**algorithm.penalties, 'proximal_term': name})

@@ -1,0 +1,61 @@
+"""FedRCL: supervised contrastive losses that keep classes from collapsing.
+
+Seo et al., Relaxed Contrastive Learning for Federated Learning, CVPR 2024,
+https://arxiv.org/abs/2401.04928. For an example i of a batch, and the cosine
+similarities s_ij of its representation to those of the other examples:
+
+    F_i = CE + mean over levels of (l_scl + beta l_div)
+    l_scl = log(1 + sum_{k in N_i} e^{(s_ik - s_ip) / tau})
+    l_div = log(1 + e^{(s_iq - 1) / tau}), where s_iq >= lambda
+
+    p, the least similar example of i's class, i itself included
+    q, the same without i;  N_i, the most similar examples of other classes
+    |N_i|, lambda, tau -> hardest, hparams['threshold'], hparams['tau']
+    beta -> hparams['penalty_weight']
+    levels: outputs of the stages of a network -> outputs.levels and features
+
+That is the loss of the code of the authors, https://github.com/skynbe/FedRCL;
+the equations of the paper sum over all pairs. The code takes the levels before
+their last ReLU, and averages clients with equal weights, --weighting=uniform.
+"""
+
+from moon_jax import losses
+from moon_jax.algorithms.arguments import above, at_least
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.methods import labels
+from moon_jax.methods.fedavg import with_terms
+
+
+def fedrcl(scl_weight: float = 1.0, penalty_weight: float = 1.0,
+           tau: float = 0.05, threshold: float = 0.7, hardest: int = 2
+           ) -> Algorithm:
+  """Returns FedRCL.
+
+  Args:
+    scl_weight: weight of l_scl; FedAvg if this and penalty_weight are 0.
+    penalty_weight: weight of l_div, which repels examples of one class.
+    tau: temperature, above 0.
+    threshold: lambda, the similarity from which on l_div acts.
+    hardest: number of examples of other classes in l_scl.
+  """
+  at_least(1, hardest=hardest, usual=2)
+  above(0, tau=tau, usual=0.05)
+  at_least(0, scl_weight=scl_weight, usual=1)
+  at_least(0, penalty_weight=penalty_weight, usual=1)
+  at_least(-1, threshold=threshold, usual=0.7)
+
+  def terms(outputs, batch, view):
+    labels.require_classes(view)
+    levels = (*outputs.levels, outputs.features)
+    terms_B = [losses.relaxed_contrastive_B(
+        level_BF, batch.labels, batch.mask, view.hparams['tau'],
+        view.hparams['threshold'], hardest) for level_BF in levels]
+    scl, penalty = (losses.masked_mean(sum(x_B) / len(levels), batch.mask)
+                    for x_B in zip(*terms_B))
+    return {'contrastive_loss': scl, 'divergence_penalty': penalty}
+
+  return with_terms(
+      terms, {'contrastive_loss': 'scl_weight',
+              'divergence_penalty': 'penalty_weight'},
+      {'scl_weight': scl_weight, 'penalty_weight': penalty_weight,
+       'tau': tau, 'threshold': threshold})

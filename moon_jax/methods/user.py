@@ -1,0 +1,211 @@
+"""Custom algorithms: --algorithm=MODULE:FACTORY, or a value in Python."""
+
+from collections.abc import Iterable, Iterator, Mapping
+import contextlib
+import functools
+import inspect
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from moon_jax import errors, trees, user_code
+from moon_jax.algorithms import base
+from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message
+from moon_jax.config import spelling
+from moon_jax.errors import setting, UserError
+from moon_jax.methods import fedavg
+from moon_jax.models import Model
+from moon_jax.models import user as user_model
+
+
+def checked(name: str, algorithm: Any) -> Algorithm:
+  """Returns what your own factory has returned, if it is an algorithm.
+
+  Raises:
+    UserError: naming --algorithm=NAME, if it is not.
+  """
+  if not isinstance(algorithm, Algorithm):
+    raise UserError(
+        f'{setting("algorithm", name)} must return a moon_jax.Algorithm, such '
+        f'as fedavg()._replace(...); got {type(algorithm).__name__}')
+  try:
+    check_hparams(algorithm.hparams)
+  except UserError as error:
+    raise UserError(f'{setting("algorithm", name)}: {error}') from error
+  return algorithm
+
+
+def check_hparams(hparams: Any) -> None:
+  """Checks that hyperparameters are finite numbers by name.
+
+  Raises:
+    UserError: naming the first one that is not.
+  """
+  if not isinstance(hparams, Mapping):
+    raise UserError('Algorithm.hparams must be a dict of numbers by name; got '
+                    f'{user_model.kind_of(hparams)}')
+  for name, value in hparams.items():
+    try:
+      is_valid = not isinstance(value, str) and math.isfinite(float(value))
+    except (TypeError, ValueError, OverflowError):
+      is_valid = False
+    if not is_valid:
+      raise UserError(f'Algorithm.hparams[{name!r}] must be a finite number; '
+                      f'got {value!r}. Functions can close over other values')
+
+
+def check(algorithm: Algorithm, model: Model, example: jax.Array, labels: Any,
+          num_classes: int = 0, hparams: Iterable[str] = ()) -> None:
+  """Traces each function once and checks the type of its result.
+
+  Args:
+    algorithm: to check.
+    model: the network.
+    example: a normalized batch of one input.
+    labels: of this batch, an array.
+    num_classes: whose examples `View.label_counts` counts.
+    hparams: names of those of the local optimizer.
+
+  Raises:
+    UserError: naming the function, what it must return and what it returned;
+      or the outputs that it needs and the network leaves out. For a value of
+      --algorithm also if its code fails; for a value in Python the error of the
+      code propagates.
+  """
+  name = errors.setting('algorithm', algorithm.source) if (
+      algorithm.source) else 'algorithm'
+  at = lambda function: user_code.place(getattr(algorithm, function))
+  for function, default in fedavg.fedavg()._asdict().items():
+    if callable(default):
+      _check_arguments(f'{name}: {function}', getattr(algorithm, function),
+                       inspect.signature(default), at(function))
+
+  def trace(model, key):
+    for function, words, problem in _results(
+        algorithm, model, example, labels, num_classes, hparams, key):
+      if problem:
+        raise UserError(f'{name}: {function} must return {words}; {problem}'
+                        f'{at(function)}')
+
+  traced = lambda model: jax.eval_shape(
+      functools.partial(trace, model), jax.random.key(0))
+  own = spelling.custom_name(algorithm.source)
+  try:
+    if own:
+      user_code.call('algorithm', own, traced, model)
+    else:
+      traced(model)
+  except Exception:
+    for needed in ('projection',), ('features',), ('features', 'projection'):
+      with contextlib.suppress(Exception):
+        traced(user_model.with_outputs(model, needed))
+        break
+    else:
+      raise
+    raise UserError(
+        f'{name} needs the {" and ".join(needed)} of the network, which leaves '
+        f'{"them" if needed[1:] else "it"} out; return moon_jax.Outputs('
+        f'features=h, projection=z, logits=logits){model.place}. Without '
+        'projection, z is h') from None
+
+
+def _results(algorithm: Algorithm, model: Model, example: jax.Array,
+             labels: Any, num_classes: int, hparams: Iterable[str],
+             key: jax.Array) -> Iterator[tuple[str, str, str]]:
+  """Calls the functions in turn.
+
+  Yields:
+    A function, what it must return, and what differs in its result; '' if
+    nothing does. Otherwise the caller must not go on.
+  """
+  variables = model.init(key, example)
+  server = algorithm.init_server(variables)
+  view = base.first_view(algorithm, variables, num_classes, hparams)
+  batch = Batch(example, jnp.asarray(labels), jnp.ones(1))
+  reading = base.with_examples(
+      algorithm, view, model, base.Examples(lambda s: batch, jnp.int32(1)))
+  started = algorithm.start(reading)
+  has_params = isinstance(started, dict) and 'params' in started
+  yield ('start', "a dict with 'params', such as the global model or the "
+         'result of moon_jax.models.joint.join',
+         '' if has_params else f'got {trees.shapes(started)}')
+  frozen = algorithm.frozen(model, batch, view)
+  has_rows = all(jnp.shape(x)[:1] == (1,) for x in jax.tree.leaves(frozen))
+  yield ('frozen', 'arrays with one row per example',
+         '' if has_rows else f'got {trees.shapes(frozen)} for one example')
+  batch = batch._replace(frozen=frozen, key=key)
+  loss = algorithm.loss(model.with_key(key), started, batch, view)
+  for words, problem in _results_of_loss(loss, started):
+    yield 'loss', words, problem
+  params = started['params']
+  yield ('transform_grads', 'a tree like its gradient', trees.difference(
+      algorithm.transform_grads(params, view), params))
+  yield ('transform_updates', 'a tree like its updates', trees.difference(
+      algorithm.transform_updates(params, batch, view), params))
+  for name in 'local_model', 'personal_model':
+    if function := getattr(algorithm, name):
+      yield (name, 'variables like the global model', trees.difference(
+          function(started, reading), variables))
+  finished = algorithm.finish(started, reading)
+  yield ('finish', 'a pair, the new client state and a Message',
+         _no_pair(finished, Message))
+  client, message = finished
+  yield ('finish', 'a client state like the one of init_client',
+         trees.difference(client, view.client))
+  following = algorithm.aggregate(
+      variables, server, base.as_received(message),
+      base.ServerCall(view.hparams, key, view.round))
+  is_triple = (isinstance(following, tuple) and len(following) == 3
+               and isinstance(following[2], dict))
+  yield ('aggregate', 'three results, the next variables, the next server '
+         'state and a dict of metrics, {} for none',
+         '' if is_triple else f'got {trees.shapes(following)}')
+  difference = trees.difference(following[0], variables)
+  if difference and algorithm.aggregate.__module__ == fedavg.__name__:
+    yield ('finish', 'a Message whose mean is like the global model, since '
+           'aggregate is that of FedAvg',
+           f'{trees.difference(message.mean, variables)}. If clients train '
+           'several models, send one: mj.joint.part(trained, NAME)')
+  yield ('aggregate', 'variables like the global model as its first result',
+         difference)
+  yield ('aggregate', 'a server state like the one of init_server as its '
+         'second result', trees.difference(following[1], server))
+
+
+def _results_of_loss(loss, started):
+  """Yields what the loss must return, and what differs; see `_results`."""
+  yield ('a pair, a scalar and a LossAux(variables, metrics)',
+         _no_pair(loss, LossAux))
+  value, (variables, metrics) = loss
+  yield ('a scalar as its first result (see losses.masked_mean)',
+         trees.difference(value, jnp.float32(0)))
+  yield ('variables in its LossAux like those that it receives',
+         trees.difference(variables, started))
+  others = metrics if not isinstance(metrics, Mapping) else {
+      name: x for name, x in metrics.items() if jnp.shape(x)}
+  is_valid = isinstance(others, Mapping) and not others
+  yield ('scalars as the metrics of its LossAux, whose means over local steps '
+         'are recorded, each by a name of its own',
+         '' if is_valid else f'got {trees.shapes(others)}')
+
+
+def _no_pair(result, second=object):
+  """Returns what is not a pair whose second element has a type, or ''."""
+  is_pair = (isinstance(result, tuple) and len(result) == 2
+             and isinstance(result[1], second))
+  return '' if is_pair else f'got {trees.shapes(result)}'
+
+
+def _check_arguments(name, function, expected, place):
+  """Checks that a function takes the arguments of FedAvg's."""
+  try:
+    signature = inspect.signature(function)
+    signature.bind(*expected.parameters)
+  except ValueError:  # some built-in functions: the call will show
+    return
+  except TypeError as error:
+    got = signature if callable(function) else repr(function)
+    raise UserError(f'{name} must be a function of {expected}; got {got}: '
+                    f'{error}{place}') from error
