@@ -1,9 +1,10 @@
-"""Writes docs/methods.md and other lists of methods from the registry.
+"""Writes docs/methods.md and other lists of methods from their rows.
 
 python docs/site/method_pages.py
 """
 
 import ast
+from collections.abc import Callable
 import inspect
 import json
 import pathlib
@@ -18,6 +19,7 @@ from moon_jax import optimizers
 from moon_jax.algorithms import base
 from moon_jax.methods import registry
 from moon_jax.config import Config, parts
+from moon_jax.config.kinds import METHODS
 from moon_jax.models import simple_cnn
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -226,9 +228,33 @@ def readme(text: str) -> str:
   return re.sub(r'(\| \[\d+ methods\]\S+ that .*\n)+', lambda _: lines, text)
 
 
+def stub(text: str) -> str:
+  """Returns moon_jax/__init__.pyi with the functions of all methods."""
+  lines = re.findall(r'^from \.methods\..*\n', text, re.MULTILINE)
+  missing = {f'from .methods.{name} import {name}\n' for name in METHODS
+             if not any(line.startswith(f'from .methods.{name} ')
+                        for line in lines)}
+  return text.replace(''.join(lines), ''.join(sorted({*lines, *missing})))
+
+
+def api_page(text: str) -> str:
+  """Returns docs/api/algorithms.md with the functions of all methods."""
+  head, title, rest = text.partition('## Methods\n')
+  section, next_title, rest = rest.partition('## ')
+  section += ''.join(f'::: moon_jax.{name}\n\n' for name in METHODS
+                     if f'::: moon_jax.{name}\n' not in section)
+  return head + title + section + next_title + rest
+
+
+def rewrite(path: str, change: Callable[[str], str]) -> None:
+  """Replaces the text of a file."""
+  file = ROOT / path
+  file.write_text(change(file.read_text(encoding='utf-8')), encoding='utf-8')
+
+
 if __name__ == '__main__':
-  (ROOT / 'docs/methods.md').write_text(page(), encoding='utf-8')
-  (_GOLDEN / 'README.md').write_text(golden_page(), encoding='utf-8')
-  _README = ROOT / 'README.md'
-  _README.write_text(
-      readme(_README.read_text(encoding='utf-8')), encoding='utf-8')
+  rewrite('docs/methods.md', lambda _: page())
+  rewrite('tests/papers/golden/README.md', lambda _: golden_page())
+  rewrite('README.md', readme)
+  rewrite('moon_jax/__init__.pyi', stub)
+  rewrite('docs/api/algorithms.md', api_page)

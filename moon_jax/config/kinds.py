@@ -8,6 +8,8 @@ from typing import Annotated, Any, NamedTuple
 
 from annotated_types import Ge, Gt, Lt
 
+from moon_jax.config import methods
+
 
 class Kind(NamedTuple):
   """A kind of part.
@@ -40,15 +42,9 @@ def _in(module: str, *names: str, **renamed: str) -> dict[str, str]:
           for name, function in places.items()}
 
 
-# The modules of methods have their names.
-METHODS = (
-    'fedavg', 'fedprox', 'scaffold', 'moon', 'solo', 'fednova', 'fedproto',
-    'fedpac', 'feddbe', 'feduv', 'fedlc', 'fedrs', 'fedntd', 'feddecorr',
-    'fedgkd', 'fedproc', 'fedrcl', 'feddyn', 'fedadmm', 'fedspeed', 'fedsam',
-    'fedasam', 'mimelite', 'fedexp', 'ccvr', 'fedper', 'fedrep', 'lgfedavg',
-    'fedbn', 'fedbabu', 'fedrod', 'fedas', 'ditto', 'apfl', 'pfedme',
-    'perfedavg', 'fml', 'fedkd', 'fedphp', 'fedamp', 'fedfomo', 'fedala',
-    'fedcross', 'feddisco', 'qfedavg')
+# The modules of methods have their names, but for two that are variants.
+METHODS = tuple(name for name in methods.METHODS
+                if name not in ('moon_l2', 'centralized'))
 
 # Local optimizers of optax.
 _OPTAX = ('adamw', 'lion', 'rmsprop', 'adagrad', 'adadelta', 'nadam', 'radam',
