@@ -221,7 +221,9 @@ WITHOUT_EFFECT = {
     and (name, argument) not in WITHOUT_EFFECT])
 def test_arguments_have_an_effect(name, argument):
   """Of those that are no hyperparameters, which the test above covers."""
-  other = OTHER.get((name, argument)) or OTHER[argument]
+  other = OTHER.get((name, argument)) or OTHER.get(argument)
+  if other is None:
+    other = inspect.signature(factory(name)).parameters[argument].default / 2
   assert programs(make_method(
       name, **{argument: other})) != usual_programs(name)
 
