@@ -42,7 +42,6 @@ from .methods.feddyn import feddyn
 from .methods.fedexp import fedexp
 from .methods.fedfomo import fedfomo
 from .methods.fedgkd import fedgkd
-from .methods.fedhalf import fedhalf
 from .methods.fedkd import fedkd
 from .methods.fedlc import fedlc
 from .methods.fednova import fednova, with_fednova

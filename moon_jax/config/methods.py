@@ -127,6 +127,5 @@ METHODS: dict[str, Method] = {
     'qfedavg': _sends_more(
         'q-FedAvg', 'Li et al. 2020', '1905.10497',
         reason='since it takes updates for gradient steps'),
-    'fedhalf': Method('FedHalf', 'Author et al. 2030', '2001.00001'),
     'centralized': Method('all data in one place', kind='reference'),
 }

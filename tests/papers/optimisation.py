@@ -154,16 +154,6 @@ def fedexp(cohorts, epsilon=.003):
   return trained
 
 
-def fedhalf(cohorts, fraction=.3):
-  w, trained = plain.INITIAL, plain.Trained([], {})
-  for cohort in cohorts:
-    local = {c: plain.sgd(w, plain.cross_entropy, c) for c in cohort}
-    w = combine((1 - fraction, w), (fraction, plain.mean(local)))
-    trained.rounds.append(w)
-    trained.personal.update(local)
-  return trained
-
-
 MEAN_EXAMPLES = sum(plain.GOLDEN_SIZES) / plain.NUM_CLIENTS
 OF_ALL = {'weighting': 'uniform'}
 _FEDDYN_RELEASED = mj.feddyn(4, alpha=.1, mean_examples=MEAN_EXAMPLES)
@@ -177,7 +167,6 @@ ROWS = {
     'fedasam': (mj.fedasam(rho=.6, eta=.3), fedasam, {}),
     'mimelite': (mj.mimelite(mime_beta=.8), mimelite, {}),
     'fedexp': (mj.fedexp(epsilon=.003), fedexp, {}),
-    'fedhalf': (mj.fedhalf(fraction=.3), fedhalf, {}),
     # Where the released code differs from the paper.
     'feddyn_released': (
         _FEDDYN_RELEASED, lambda cohorts: feddyn(
