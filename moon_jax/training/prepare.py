@@ -68,7 +68,7 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
 
   `call` reads files, see `once`.
   """
-  from moon_jax.algorithms import registry  # imports JAX
+  from moon_jax.methods import registry  # imports JAX
 
   inputs = {}
   for kind in PARTS:
