@@ -11,15 +11,17 @@ from scipy import optimize, stats
 
 import federation
 from federation import fedavg, Federation, fednova, scaffold
+from moon_jax.algorithms import base, privacy
 from moon_jax.algorithms.base import Batch, LossAux, Message
 from moon_jax.config import Config
 from moon_jax.data import rounds as rounds_lib
 from moon_jax.data.sources import load_dataset
 from moon_jax.errors import UserError
+from moon_jax.methods import registry
 from moon_jax.methods.mimelite import mimelite
 from moon_jax.simulation import build, checks
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.training import accounting, base, privacy, registry
+from moon_jax.training import accounting
 
 COHORT = (0, 1, 4, 5)
 
