@@ -66,6 +66,7 @@ def of_command():
 def optimized():
   """Programs are compiled as users run them."""
   before = jax.config.read('jax_disable_most_optimizations')
+  jax.clear_caches()  # programs that other tests have compiled fast
   jax.config.update('jax_disable_most_optimizations', False)
   yield
   jax.config.update('jax_disable_most_optimizations', before)

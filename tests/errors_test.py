@@ -21,11 +21,11 @@ FILES = [path for path in sorted(PACKAGE.rglob('*.py'))
 def test_settings_are_named_as_their_reader_gives_them():
   assert [setting('seed'), setting('seed', 1), setting('seed', None)] == [
       'seed', 'seed=1', 'seed=None']
-  assert setting('dropout_rate', .5) == 'dropout_rate=0.5'
+  assert setting('candidates', 5) == 'candidates=5'
   with errors.of_command():
     assert [setting('seed'), setting('seed', 1)] == ['--seed', '--seed=1']
     # Arguments in Python that are those of a part.
-    assert setting('dropout_rate', .5) == '--rounds.dropout_rate=0.5'
+    assert setting('candidates', 5) == '--cohort.candidates=5'
   assert setting('seed') == 'seed'
 
 

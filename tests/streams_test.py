@@ -81,7 +81,7 @@ def test_draws_on_the_host(
   for index in range(3):
     planner.work(0, index)
     if planner.histories[0] is not None:
-      clients = planner.cohort(0, index)
+      clients = np.array(planner.cohort(0, index).clients)
       planner.histories[0] = mj.data.selection.after(
           planner.histories[0], clients, clients, np.ones(len(clients)), 0.)
   shared = [places for places in found.values() if len(places) > 1]
