@@ -113,9 +113,9 @@ RUNS = {
 }
 
 
-# Compiled as users run them; by default so for these, of which the last two
-# share a program, and the other methods' equations as all tests are.
-AS_USERS = ('fedavg', 'moon_k0_mu5', 'moon_k1_mu5')
+# Compiled as users run them; by default so for these, which share a program,
+# and the other methods' equations as all tests are.
+AS_USERS = ('moon_k0_mu5', 'moon_k1_mu5')
 
 
 @pytest.mark.parametrize('name, num_lanes, as_users', [

@@ -82,7 +82,6 @@ def test_lost_updates_change_the_client_and_not_the_server():
   assert np.abs(w - w_everyone).max() > 1e-3
 
 
-@pytest.mark.usefixtures('optimized')  # bits are those of users
 def test_noise_depends_on_the_client_and_not_on_lanes():
   std = np.float32(np.repeat([0] * 4 + [.5] * 4, fed.SIZES))[:, None]
   models, round_fns = [], {}
@@ -94,7 +93,8 @@ def test_noise_depends_on_the_client_and_not_on_lanes():
     table, metrics = federated.round()
     models.append(vectors(metrics.models_J)[fed.jobs_of(table, fed.ALL)])
   plain, noisy, on_lanes, zero = models
-  np.testing.assert_array_equal(zero, plain)
+  # Two programs, whose fusions may differ in the last bit.
+  np.testing.assert_allclose(zero, plain, rtol=0, atol=1e-7)
   np.testing.assert_allclose(on_lanes, noisy, atol=1e-6)
   is_moved = np.abs(noisy - plain).max(1) > 1e-4
   assert is_moved.tolist() == [False] * 4 + [True] * 4
