@@ -84,14 +84,27 @@ def statistics(variables: Variables, view: View
                ) -> tuple[jax.Array, jax.Array]:
   """Returns h [K, F], and the variance of its estimate by the examples.
 
-      h_k = p(k) E[z | k],    variance = (E |z|^2 - |h|^2) / |D|
+      h_k = p(k) m_k,  m_k = E[z | k],  variance = (E |z|^2 - |h|^2) / |D|
+      E |z|^2 - |h|^2 = E |z - m_y|^2 + sum_k p(k) (1 - p(k)) |m_k|^2
+
+  The second form has no difference of numbers that are nearly equal, for
+  features that are far from 0. It reads the examples twice.
   """
   num_examples = jnp.float32(view.num_examples)
-  sums, square = _sums(
-      variables, view,
-      lambda z_BF, batch: jnp.sum(jnp.sum(z_BF ** 2, 1) * batch.mask))
-  h_KF = sums.sum_KF / num_examples
-  return h_KF, (square / num_examples - jnp.sum(h_KF ** 2)) / num_examples
+  sums = of_client(variables, view)
+  mean_KF = sums.means(jnp.zeros_like(sums.sum_KF))
+
+  def square(batch):
+    one_BK = jnp.float32(labels.is_label_BK(batch, view)) * batch.mask[:, None]
+    rest_BF = _representations(variables, view, batch) - jnp.einsum(
+        'bk,kf->bf', one_BK, mean_KF, precision='highest')
+    return jnp.sum(jnp.sum(rest_BF ** 2, 1) * batch.mask)
+
+  p_K = sums.count_K / num_examples
+  between = jnp.sum(p_K * (num_examples - sums.count_K) / num_examples
+                    * jnp.sum(mean_KF ** 2, 1))
+  variance = view.examples.sum(square) / num_examples + between
+  return p_K[:, None] * mean_KF, variance / num_examples
 
 
 def second_moments(variables: Variables, view: View
@@ -109,11 +122,16 @@ def _sums(variables, view, square_fn):
   """Returns the sums of a client's examples, and that of square_fn(z, batch).
   """
   def sums(batch):
-    z_BF = view.model.apply(
-        variables, batch.inputs, batch.mask, train=False)[0].projection
+    z_BF = _representations(variables, view, batch)
     return of_batch(z_BF, batch, view), square_fn(z_BF, batch)
 
   return view.examples.sum(sums)
+
+
+def _representations(variables, view, batch):
+  """Returns z [B, F] of a batch."""
+  return view.model.apply(
+      variables, batch.inputs, batch.mask, train=False)[0].projection
 
 
 def samples(sums: ClassSums, square_KFF: jax.Array, num_samples: int,
@@ -122,7 +140,8 @@ def samples(sums: ClassSums, square_KFF: jax.Array, num_samples: int,
 
   It has the mean and the unbiased covariance L L' of the class, from the result
   of `second_moments`; the samples are mean + L noise. The covariance is 0 for
-  classes of less than two examples.
+  classes of less than two examples. It is the difference of sums over clients,
+  so that its error is about 1e-7 times the squared norm of the mean.
   """
   n_K11 = jnp.maximum(sums.count_K, 2)[:, None, None]
   mean_K1F = sums.sum_KF[:, None] / jnp.maximum(

@@ -1,6 +1,7 @@
 """Parts and limits of methods that share features of classes."""
 
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Batch, Message
 from moon_jax.errors import UserError
 from moon_jax.methods import labels, prototypes, simplex
+from moon_jax.models.base import Outputs
 
 
 def quadratic(num, seed, num_features=3):
@@ -37,6 +39,29 @@ def weights(p, usable=None):
 def test_weights_are_the_best_of_all_supports(seed):
   p = quadratic(5, seed)
   np.testing.assert_allclose(weights(p), features.best_weights(p), atol=1e-5)
+
+
+def test_variances_of_features_far_from_zero():
+  """E |z|^2 - |h|^2 in float32 was wrong by 4% here."""
+  random = np.random.default_rng(0)
+  z, y = np.float32(3000 + random.normal(size=(12, 5))), np.arange(12) % 3 // 2
+  mask = np.float32(np.arange(12) < 10)  # two of padding
+  view = types.SimpleNamespace(
+      num_examples=10, label_counts=np.bincount(y[:10], minlength=3),
+      model=types.SimpleNamespace(apply=lambda variables, inputs, mask, train: (
+          Outputs(inputs, inputs, inputs), variables)),
+      examples=base.Examples(lambda s: Batch(
+          jnp.array(z), jnp.array(y), jnp.array(mask)), 1))
+  for where in 0, y:  # one class, or two
+    y = np.broadcast_to(where, 12).copy()
+    view.label_counts = np.bincount(y[:10], minlength=3)
+    h, variance = prototypes.statistics({}, view)
+    exact = np.stack([(z[:10] * (y[:10] == k)[:, None].astype(float)).mean(0)
+                      for k in range(3)])
+    np.testing.assert_allclose(h, exact, rtol=1e-6)
+    np.testing.assert_allclose(variance, (
+        (np.float64(z[:10]) ** 2).sum(1).mean() - (exact ** 2).sum()) / 10,
+        rtol=1e-4)
 
 
 def test_many_weights_fulfil_the_conditions_of_a_minimum():
