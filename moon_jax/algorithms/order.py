@@ -71,6 +71,12 @@ _OF_METHODS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+def refuses(method: str, name: str) -> bool:
+  """Returns whether a wrapper of this name cannot go around a method."""
+  names, _ = _OF_METHODS.get(method, ((), ''))
+  return name in names
+
+
 def around(algorithm: Algorithm, name: str) -> Algorithm:
   """Returns the algorithm that a wrapper of this name is to wrap.
 

@@ -1,19 +1,28 @@
 """The algorithm of a configuration, with all that wraps it.
 
-`moon_jax.config.methods` has the rows of the methods.
+`moon_jax.config.methods` has the rows of the methods; what they keep and send
+is found by tracing them.
 """
 
-from moon_jax import errors
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from moon_jax import errors, optimizers, trees
 from moon_jax.algorithms import (
   asynchronous,
   attacks,
   backdoor,
+  base,
   compress,
+  order,
   privacy,
   robust,
   server,
 )
-from moon_jax.algorithms.base import Algorithm
+from moon_jax.algorithms.base import Algorithm, Batch, Message
 from moon_jax.algorithms.compress import Compressor
 from moon_jax.algorithms.privacy import Privacy
 from moon_jax.config import Config, parts
@@ -22,22 +31,82 @@ from moon_jax.config.methods import Method, METHODS
 from moon_jax.data import attackers, clock, selection
 from moon_jax.errors import setting, UserError
 from moon_jax.methods import user
+from moon_jax.models.base import Model, Outputs
 
-# No property is assumed of your own algorithm.
-_OWN = Method(keeps_client_state=True)
+
+class Traffic(NamedTuple):
+  """What is kept and sent with a built-in method and its default arguments."""
+
+  keeps_client_state: bool  # between rounds
+  sends_only_model: bool  # clients: parameters and nothing else, which
+  # differential privacy requires
+  broadcasts_more: bool  # the server: more than a model
+
+
+@functools.cache
+def traffic(name: str) -> Traffic:
+  """Returns what a method keeps and sends, from tracing it."""
+  algorithm = combined(Config(algorithm=parts.Part(name)))
+  inputs = jnp.zeros((1, 2))
+
+  def trace(key):
+    view = base.first_view(
+        algorithm, _init(key, inputs), 2, optimizers.sgd().hparams)
+    message = base.first_message(
+        algorithm, Model(_init, _apply), view,
+        Batch(inputs, jnp.zeros(1, jnp.int32), jnp.ones(1)))
+    return view.variables, view.client, view.server, message
+
+  variables, client, server, message = jax.eval_shape(trace, jax.random.key(0))
+  is_model = not trees.difference(message, Message(variables))
+  return Traffic(bool(jax.tree.leaves(client)),
+                 is_model and not order.refuses(name, 'with_rule'),
+                 bool(jax.tree.leaves(server)))
+
+
+def _init(key, inputs):
+  """Returns the variables of a network with batch norm, which are not used."""
+  layer = {'kernel': jnp.ones((2, 2)), 'bias': jnp.zeros(2)}
+  return {'params': {**dict.fromkeys(('fc1', 'proj1', 'proj2', 'out'), layer),
+                     'norm': {'scale': jnp.ones(2)}},
+          'batch_stats': {'norm': {'mean': jnp.zeros(2)}}}
+
+
+def _apply(variables, inputs, mask_B, train):
+  return Outputs(inputs, inputs, inputs), variables
+
+
+def keeps_client_state(config: Config) -> bool:
+  """Returns whether clients keep state between rounds.
+
+  True of your own algorithm, of which it is not known.
+  """
+  compressor = compressor_of(config)
+  return (config.algorithm.is_own
+          or compressor is not None and compressor.has_feedback
+          or any(traffic(name).keeps_client_state for name in (
+              config.algorithm.name, config.aggregation.name)
+                 if name in METHODS))
+
+
+def sends_only_model(config: Config) -> bool:
+  """Returns whether clients send parameters and nothing else.
+
+  True of your own algorithm, of which it is not known.
+  """
+  return config.aggregation.name not in METHODS and (
+      config.algorithm.is_own
+      or traffic(config.algorithm.name).sends_only_model)
 
 
 def method(config: Config) -> Method:
-  """Returns the properties of the configured method and its aggregation."""
-  found = METHODS.get(config.algorithm.name, _OWN)
-  if (compressor := compressor_of(config)) and compressor.has_feedback:
-    found = found._replace(keeps_client_state=True)
+  """Returns the properties of the configured method.
+
+  The reason of its needs is that of an aggregation that is a method.
+  """
+  found = METHODS.get(config.algorithm.name, Method())
   if config.aggregation.name in METHODS:
-    aggregation = METHODS[config.aggregation.name]
-    found = found._replace(
-        keeps_client_state=(
-            found.keeps_client_state or aggregation.keeps_client_state),
-        sends_only_model=False, reason=aggregation.reason)
+    found = found._replace(reason=METHODS[config.aggregation.name].reason)
   return found
 
 

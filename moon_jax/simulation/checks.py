@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from moon_jax import errors, optimizers, platforms
+from moon_jax.algorithms import order
 from moon_jax.config import (
   Config,
   FACTS,
@@ -62,6 +63,7 @@ def validate(config: Config) -> Config:
   if config.cohort.name != 'file':  # the cohorts are checked when they are read
     registry.rule_of(config, config.cohort_size())
   registry.attack_of(config)
+  registry.compressor_of(config)
   if config.clock.name != 'file':  # read later
     registry.clock_of(dataclasses.replace(
         config, clock=parts.Part(config.clock.name, tuple(
@@ -106,8 +108,8 @@ _ALONE = (
     _Alone('partition', _is('partition', 'file'),
            ('train_examples', 'validation_fraction'),
            'lists the examples of each client'),
-    _Alone('algorithm', lambda c: c.algorithm.name == 'ccvr' or (
-        not registry.method(c).has_server), ('server',),
+    _Alone('algorithm', lambda c: order.refuses(
+        c.algorithm.name, 'with_server_optimizer'), ('server',),
            'has no model at the server that a step could move, or calibrates '
            'it there'),
     _Alone('algorithm', _is('algorithm', 'fedproto'), ('weighting',),
@@ -160,8 +162,6 @@ def _check_alone(config):
         f'{setting("partition")}=iid')
 
 
-BROADCASTS_MORE = 'fedgkd', 'fedkd'  # methods whose server sends more than a
-# model, of those whose clients send a model and nothing else
 _PRIVATE_BY_EXAMPLE = 'fedavg', 'fedprox', 'moon', 'moon_l2', 'solo', (
     'centralized')
 
@@ -246,7 +246,8 @@ def _check_rounds(config):
         raise UserError(
             f'{setting(f"rounds.{name}", rounds[name])} must be at most '
             f'{setting("num_clients", config.num_clients)}; lower it')
-    if config.algorithm.name in BROADCASTS_MORE:
+    if not config.algorithm.is_own and registry.sends_only_model(
+        config) and registry.traffic(config.algorithm.name).broadcasts_more:
       raise UserError(
           f'{setting("rounds", config.rounds)} requires a server that sends '
           'its model and nothing else, not '
@@ -286,7 +287,6 @@ def _check_arithmetic(config):
 
 def _check_updates(config):
   """Checks what reads or changes client updates."""
-  method = registry.method(config)
   readers = [name for name, reads in {
       'privacy': config.privacy.name == 'client',
       'aggregation': config.aggregation.name in ROBUST or (
@@ -302,9 +302,10 @@ def _check_updates(config):
     raise UserError(
         f'{setting("aggregation", config.aggregation)} is for '
         f'{setting("algorithm", able)}; got {config.algorithm}. Remove it')
-  if readers and not method.sends_only_model and not config.algorithm.is_own:
-    private = ', '.join(name for name, known in registry.METHODS.items()
-                        if known.sends_only_model)
+  if readers and not config.algorithm.is_own and (
+      not registry.sends_only_model(config)):
+    private = ', '.join(name for name in registry.METHODS
+                        if registry.traffic(name).sends_only_model)
     raise UserError(
         f'{setting(readers[0], getattr(config, readers[0]))} requires clients '
         'that send their model and nothing else, not '

@@ -48,7 +48,7 @@ def epsilon(config: Config, most_visits: int, num_rounds: int) -> float:
     return bound(gaussian, most_visits * (
         config.local_steps or config.local_epochs))
   bounds = [bound(gaussian, most_visits)]
-  is_stateless = not registry.method(config).keeps_client_state
+  is_stateless = not registry.keeps_client_state(config)
   is_central = private['noise_by'] == 'server'
   if config.cohort.name != 'file' and is_stateless and is_central:
     sampled = dp_accounting.SampledWithoutReplacementDpEvent(

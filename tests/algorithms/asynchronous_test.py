@@ -9,12 +9,9 @@ import tiny_federation
 import federation as fed
 import moon_jax as mj
 from moon_jax import asynchronous, clock
-from moon_jax.algorithms import base
 from moon_jax.algorithms.asynchronous import with_staleness
-from moon_jax.config import KINDS, Part, parts
+from moon_jax.config import KINDS
 from moon_jax.errors import UserError
-from moon_jax.methods import registry
-from moon_jax.simulation import checks
 
 SECONDS = np.array([3., 1., 7.25, 2.5, 11.75, 4.5, .875, 5.])
 ALWAYS = clock.lognormal(len(SECONDS), seed=0)
@@ -163,18 +160,6 @@ def test_a_part_of_the_work_is_its_first_steps():
   equal = lambda a, b: jax.tree.map(np.testing.assert_array_equal, a, b)
   one, half = trained(1, ()), trained(2, [[.5] * 3] * 2)
   equal(one.state.variables, half.state.variables)
-
-
-def test_servers_that_send_more_are_known():
-  def sent(name):
-    algorithm = parts.function_of('algorithm', Part(name))()
-    return jax.tree.leaves(jax.eval_shape(lambda: base.answer(
-        algorithm, algorithm.init_server({'params': np.zeros(3, np.float32)}),
-        base.Receiver(np.int32(0), np.int32(0)))))
-
-  assert {name for name, method in registry.METHODS.items()
-          if method.sends_only_model and sent(name)} == {
-              *checks.BROADCASTS_MORE}
 
 
 def test_names_of_rounds_are_those_of_forms():

@@ -288,7 +288,7 @@ def test_running_statistics_are_sent_as_they_are():
 
 def test_flags():
   config = Config(algorithm='fedavg', compress='top_k')
-  assert registry.method(config).keeps_client_state
-  assert not registry.method(Config(
-      algorithm='fedavg', compress='qsgd')).keeps_client_state
+  assert registry.keeps_client_state(config)
+  assert not registry.keeps_client_state(Config(
+      algorithm='fedavg', compress='qsgd'))
   assert registry.compressor_of(Config()) is None

@@ -20,6 +20,20 @@ def test_methods_that_read_the_number_of_rounds():
           inspect.unwrap(parts.function_of('algorithm', Part(name)))))}
 
 
+@pytest.mark.parametrize('name, traffic', {
+    'fedavg': (False, True, False), 'moon': (True, True, False),
+    'scaffold': (True, False, True), 'solo': (True, False, False),
+    'fedbn': (True, False, False), 'fedbabu': (False, False, False),
+    'ditto': (True, True, False), 'pfedme': (False, True, False),
+    'fedamp': (True, False, True), 'fedkd': (True, True, True),
+    'fedgkd': (False, True, True), 'fedexp': (False, False, False),
+    # Trees like a model that are no model.
+    'fedadmm': (True, False, False), 'fedspeed': (True, False, False)}.items())
+def test_what_methods_keep_and_send_is_traced(name, traffic):
+  """Privacy accounting and checks of configurations rely on it."""
+  assert registry.traffic(name) == traffic
+
+
 @pytest.mark.parametrize('flags, keeps, sends_only, needs', [
     (dict(aggregation='fednova'), True, False, {'optimizer': 'sgd'}),
     (dict(algorithm='fedavg'), False, True, {}),
@@ -30,9 +44,8 @@ def test_methods_that_read_the_number_of_rounds():
 def test_properties_of_methods_with_their_aggregation(
     flags, keeps, sends_only, needs):
   config = Config(**flags)
-  found = registry.method(config)
-  assert (found.keeps_client_state, found.sends_only_model) == (
-      keeps, sends_only)
+  assert registry.keeps_client_state(config) == keeps
+  assert registry.sends_only_model(config) == sends_only
   assert registry.combined(config).needs == needs
 
 
