@@ -276,8 +276,8 @@ def test_huggingface(here, capsys):
   assert summary['test_accuracy'] > .9
   printed = ' '.join(text.split())
   line = next(line for line in capsys.readouterr().out.splitlines()
-              if line.startswith('--dataset=hf:bars: '))
-  assert line.removeprefix('--dataset=hf:bars: ') in printed
+              if line.startswith('dataset=hf:bars: '))
+  assert line.removeprefix('dataset=hf:bars: ') in printed
   execute(train, 'huggingface.md')
   assert json.loads(capsys.readouterr().out.splitlines()[-1])[-1] > .8
   assert len(of_the_hub) == 2

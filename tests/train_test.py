@@ -127,7 +127,7 @@ def test_listed_cohorts_replay_a_run(runs, tmp_path):
   run.run(listed)
   assert lines_of(tmp_path / 'listed') == lines_of(runs / 'whole')
   cohorts.write_text('0\n1 2 3 4\n5 0\n1\n')
-  with pytest.raises(UserError, match='where --cohort.path=.*had other'):
+  with pytest.raises(UserError, match='where cohort.path=.*had other'):
     run.run(listed)
   other = with_(listed, workdir=str(tmp_path / 'other'))
   run.run(other)
@@ -278,7 +278,7 @@ def test_run_on_other_data_is_another_run(tmp_path, monkeypatch, capfd):
   run.run(config)
   assert len(list(pathlib.Path('runs').iterdir())) == 2
   run.run(with_(config, workdir='w'))
-  with pytest.raises(UserError, match='--dataset=npz had other content'):
+  with pytest.raises(UserError, match='where dataset=npz had other content'):
     run.run(with_(config, data_dir='b.npz', workdir='w'))
 
 

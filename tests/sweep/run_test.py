@@ -308,7 +308,7 @@ def test_a_file_system_without_locks_is_reported_once(
   run_lib.run_sweep(sweep_of(num_rounds=1), str(tmp_path), max_runs=1)
   err = capsys.readouterr().err
   assert err == (f'warning: {tmp_path} has no file locks; start one process '
-                 'only, or give each its own --part\n')
+                 'only, or give each its own part\n')
   assert len(held) == 2 * 3 and held[3:] == [0, 0, 0]  # planned, trained
 
 
