@@ -24,11 +24,36 @@ _MISSING = object()
 
 
 class UserError(ValueError):
-  """Invalid input of the user.
+  """Invalid input of the user: "SETTING REQUIREMENT; got GOT. REMEDY".
 
-  The message states, in one or two lines, the requirement, the flag with the
-  value received, and a remedy. `python -m moon_jax.train` exits with status 2.
+  `python -m moon_jax.train` exits with status 2.
+
+  Attributes:
+    setting: the setting or argument that is invalid; '' if it is none, as for
+      the content of a file, which the requirement then begins with.
+    requirement: what must hold, such as "must be at least 1".
+    got: the value received, as text; '' if the requirement contains it.
+    remedy: what to do; a sentence or several.
+
+  >>> raise UserError('batch_size', 'must be at least 1', 0, 'The paper uses 64')
+  Traceback (most recent call last):
+  moon_jax.errors.UserError: batch_size must be at least 1; got 0. The paper
+  uses 64
   """
+
+  def __init__(self, setting: str, requirement: str = '', got: object = '',
+               remedy: str = ''):
+    if not requirement:  # a whole message
+      setting, requirement = '', setting
+    self.setting, self.requirement = setting, requirement
+    self.got, self.remedy = str(got), remedy
+    super().__init__(_text(setting, requirement, self.got, remedy))
+
+
+def _text(name, requirement, got, remedy):
+  text = f'{setting(name)} {requirement}' if name else requirement
+  text += f'; got {got}' if got else ''
+  return f'{text}. {remedy}' if remedy else text
 
 
 def first_line(error: BaseException) -> str:
