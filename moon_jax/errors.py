@@ -56,6 +56,13 @@ def _text(name, requirement, got, remedy):
   return f'{text}. {remedy}' if remedy else text
 
 
+def require(is_valid: object, setting: str, requirement: str, got: object = '',
+            remedy: str = '') -> None:
+  """Raises a UserError unless `is_valid`."""
+  if not is_valid:
+    raise UserError(setting, requirement, got, remedy)
+
+
 def first_line(error: BaseException) -> str:
   """Returns the type and the first line of an error, shortened."""
   line = str(error).strip().partition('\n')[0][:_MAX_CHARACTERS]
