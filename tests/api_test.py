@@ -1,5 +1,9 @@
 """The public names of the package, and what a Python program relies on."""
 
+import ast
+import importlib
+import pathlib
+
 import jax
 import numpy as np
 import optax
@@ -28,6 +32,16 @@ def test_public_names_exist_and_are_listed():
     mj.fedsgd  # noqa: B018
   with pytest.raises(AttributeError, match="did you mean 'Federation'"):
     mj.federaton  # noqa: B018
+
+
+def test_packages_find_the_modules_that_are_public():
+  """Another import may have put a module there; this must not depend on it."""
+  stub = ast.parse(pathlib.Path(mj.__file__).with_suffix('.pyi').read_text())
+  for node in ast.walk(stub):
+    if isinstance(node, ast.ImportFrom) and node.module:
+      package = importlib.import_module(f'moon_jax.{node.module}')
+      if '__path__' in vars(package) and '__getattr__' in vars(package):
+        assert {alias.name for alias in node.names} <= {*package.__all__}
 
 
 def test_rounds_can_be_stopped_and_continued(digits):
