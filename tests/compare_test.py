@@ -8,12 +8,12 @@ import sys
 import matplotlib.image
 import pytest
 
-import made_runs
 from moon_jax import compare
 from moon_jax.report import groups, pages
 from moon_jax.results import read
 from moon_jax.sweep import table
 from moon_jax.sweep.grid import Sweep
+from support import made_runs
 
 
 @pytest.fixture

@@ -15,11 +15,12 @@ os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
 # Two, so that two or four lanes are split over devices, and one or three not.
 os.environ.setdefault('JAX_NUM_CPU_DEVICES', '2')
 
-import forked  # noqa: E402
 import jax  # noqa: E402
 from jax._src import compiler  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+
+from support import forked, golden  # noqa: E402
 
 # Otherwise Python prints warnings of loggers without a handler.
 logging.getLogger('moon_jax').addHandler(logging.NullHandler())
@@ -109,8 +110,6 @@ def digits():
 @pytest.fixture(scope='session')
 def golden_dir() -> pathlib.Path:
   """The directory of the golden vectors; see tests/golden/README.md."""
-  from benchmarks import golden
-
   return golden.find()
 
 
@@ -122,8 +121,6 @@ def golden_cnn(golden_dir):
 @pytest.fixture(scope='session')
 def golden_partitions(golden_dir):
   """(labels, case, sizes, SHA-256 of the indices) of published partitions."""
-  from benchmarks import golden
-
   arrays = golden.partitions(np.load(golden_dir / 'partitions.npz'))
   return [
       (arrays[f'{case["dataset"]}/labels'].astype(np.int32), case,

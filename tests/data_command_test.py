@@ -6,13 +6,13 @@ import socket
 import threading
 
 import numpy as np
-import published_files
 import pytest
 
-from docs_pages import config_of
 from moon_jax import data_command
 from moon_jax.config import DATASETS
 from moon_jax.simulation import checks
+from support import published_files
+from support.docs_pages import config_of
 
 
 @pytest.fixture(autouse=True)

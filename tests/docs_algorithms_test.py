@@ -5,9 +5,9 @@ import sys
 import jax
 import pytest
 
-from docs_pages import DOCS, module, page, ROOT
-import federation as fed
 import moon_jax as mj
+from support import federation as fed
+from support.docs_pages import DOCS, module, page, ROOT
 
 pytestmark = pytest.mark.docs
 

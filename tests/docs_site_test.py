@@ -10,7 +10,11 @@ import urllib.parse
 
 import pytest
 
-from docs_pages import (
+from moon_jax.data import augment
+from moon_jax.data.sources import arrays
+from moon_jax.simulation import checks
+from moon_jax.sweep import __main__ as sweep_flags
+from support.docs_pages import (
   commands,
   config_of,
   DOCS,
@@ -19,10 +23,6 @@ from docs_pages import (
   ROOT,
   sweep_of,
 )
-from moon_jax.data import augment
-from moon_jax.data.sources import arrays
-from moon_jax.simulation import checks
-from moon_jax.sweep import __main__ as sweep_flags
 
 
 class _Page(HTMLParser):

@@ -10,7 +10,11 @@ import jax
 import numpy as np
 import pytest
 
-from docs_pages import (
+import moon_jax as mj
+from moon_jax.data import cohort as cohort_lib
+from moon_jax.simulation import checks
+from moon_jax.training import run
+from support.docs_pages import (
   commands,
   config_of,
   DOCS,
@@ -20,10 +24,6 @@ from docs_pages import (
   programs,
   ROOT,
 )
-import moon_jax as mj
-from moon_jax.data import cohort as cohort_lib
-from moon_jax.simulation import checks
-from moon_jax.training import run
 
 pytestmark = pytest.mark.docs
 README = programs((ROOT / 'README.md').read_text(encoding='utf-8'))

@@ -3,11 +3,11 @@
 import ast
 import re
 
-from forked import ROOT
 import pytest
 
 from moon_jax import errors
 from moon_jax.errors import setting
+from support.forked import ROOT
 
 PACKAGE = ROOT / 'moon_jax'
 # What only commands run; they may name flags in plain text.

@@ -13,8 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import golden
-import federation as fed
 from moon_jax import losses, models
 from moon_jax.algorithms import server
 from moon_jax.algorithms.base import Message
@@ -25,6 +23,8 @@ from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.fedprox import fedprox
 from moon_jax.methods.moon import Memory, moon, moon_l2
 from moon_jax.methods.scaffold import scaffold
+from support import federation as fed
+from support import golden
 
 NUM_CLIENTS = 3
 normalize = functools.partial(

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 import matplotlib.image
 import pytest
 
-import made_runs
 from moon_jax import inspect as command
 from moon_jax.errors import UserError
 from moon_jax.results import figures, read
+from support import made_runs
 
 
 @pytest.fixture

@@ -26,7 +26,6 @@ import zipfile
 
 from flax import nnx
 import flax.linen as nn
-from forked import ROOT, SECONDS
 from hypothesis import given, HealthCheck, settings
 from hypothesis import strategies as st
 import jax.numpy as jnp
@@ -37,6 +36,7 @@ import pytest
 import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.simulation import build
+from support.forked import ROOT, SECONDS
 
 _MAX_MEGABYTES = 2_000
 FIELDS = dataclasses.fields(Config)

@@ -9,11 +9,11 @@ import numpy as np
 import optax
 import pytest
 import scipy.stats
-import tiny_federation
 
 import moon_jax as mj
 from moon_jax import leakage
 from moon_jax.errors import UserError
+from support import tiny_federation
 
 
 def test_confidence_is_the_logit_of_the_probability():

@@ -5,9 +5,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-import tiny_federation
 
-from docs_pages import execute, page, programs
 from moon_jax import learning_rates, optimizers
 from moon_jax.config import Config
 from moon_jax.errors import UserError
@@ -15,6 +13,8 @@ from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.fedavg import loss as fedavg_loss
 from moon_jax.simulation import checks
 from moon_jax.simulation.simulation import Simulation
+from support import tiny_federation
+from support.docs_pages import execute, page, programs
 
 
 @pytest.mark.parametrize('schedule, expected', [

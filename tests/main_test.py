@@ -7,15 +7,13 @@ import shlex
 import subprocess
 import sys
 
-import forked
 import numpy as np
 import pytest
 
-import made_runs
 import moon_jax as mj
 from moon_jax import __main__ as commands
 from moon_jax import compare, data_command, inspect
-import small_runs
+from support import forked, made_runs, small_runs
 
 
 @pytest.mark.parametrize('name', commands.COMMANDS)

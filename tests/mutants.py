@@ -173,8 +173,9 @@ def _pytest(repo, tests, log):
   import pytest
 
   os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(repo.parent / 'xla'))
-  for name in 'conftest', 'forked':  # of the original, imported once
-    sys.modules.pop(name, None)
+  for name in [*sys.modules]:  # of the original, imported once
+    if name.partition('.')[0] in ('conftest', 'support'):
+      del sys.modules[name]
   sys.path[:] = [path for path in sys.path if path != _HERE]
   try:
     one_process = ['-n', '0'] if importlib.util.find_spec('xdist') else []

@@ -6,8 +6,9 @@ import functools
 import pathlib
 import re
 
-from forked import ROOT
 import pytest
+
+from support.forked import ROOT
 
 DEVELOPERS = 'CONTRIBUTING.md', 'docs/architecture.md'  # all names count
 _CODE = ('moon_jax/**/*.py', 'benchmarks/**/*.py', 'docs/site/*.py',

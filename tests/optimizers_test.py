@@ -7,9 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import tiny_federation
 
-from federation import assert_trees_close, linear_model
 from moon_jax import optimizers
 from moon_jax.algorithms import server
 from moon_jax.config import Part, parts
@@ -17,6 +15,8 @@ from moon_jax.errors import UserError
 from moon_jax.methods.fednova import fednova
 from moon_jax.simulation.program import Program
 from moon_jax.simulation.simulation import Simulation
+from support import tiny_federation
+from support.federation import assert_trees_close, linear_model
 
 pytestmark = pytest.mark.usefixtures('promotion')
 GRADIENTS = (3., -.5, .1, .2, -2., .05)  # the largest first, for AMSGrad

@@ -4,7 +4,7 @@ import pytest
 
 from moon_jax.results import page
 from moon_jax.results.page import Page
-import page_checks
+from support import page_checks
 
 GOOD = Page('Title', '', (
     '## Section', '[link](https://example.org)',

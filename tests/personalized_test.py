@@ -6,17 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny_federation
 
-from docs_pages import commands, config_of, execute, page, programs
-import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import privacy
 from moon_jax.algorithms.base import Message
 from moon_jax.errors import UserError
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
-import small_runs
+from support import federation as fed
+from support import small_runs, tiny_federation
+from support.docs_pages import commands, config_of, execute, page, programs
 
 LR, MOMENTUM = fed.HPARAMS['learning_rate'], fed.HPARAMS['momentum']
 WIDTH = fed.X.shape[1]

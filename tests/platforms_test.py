@@ -5,14 +5,14 @@ import functools
 import jax
 import jax.numpy as jnp
 import pytest
-import tiny_federation
 
-from federation import linear_model, moon
 import moon_jax as mj
 from moon_jax import platforms
 from moon_jax.algorithms import base
 from moon_jax.errors import UserError
 from moon_jax.models import pooled_conv
+from support import tiny_federation
+from support.federation import linear_model, moon
 
 
 def conv(x):

@@ -10,13 +10,13 @@ import math
 import annotated_types
 import numpy as np
 import pytest
-import tiny_federation
 
 import moon_jax as mj
 from moon_jax.config import Config, FACTS, KINDS, limits, Part, parts
 from moon_jax.data import client_tests, clock, cohort, partition, selection
 from moon_jax.data.clock import Timeline
 from moon_jax.errors import UserError
+from support import tiny_federation
 
 pytestmark = pytest.mark.usefixtures('of_command')
 

@@ -8,13 +8,13 @@ or data that are accepted, or an error for another reason that is true.
 import tomllib
 
 from flax import linen as nn
-from forked import ROOT
 import numpy
 import numpy as np
 import pytest
 
 import moon_jax as mj
 from moon_jax.data.sources import arrays
+from support.forked import ROOT
 
 TABLE = tomllib.loads(
     (ROOT / 'tests/invalid_input.toml').read_text(encoding='utf-8'))

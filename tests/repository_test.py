@@ -5,8 +5,9 @@ import re
 import subprocess
 import tomllib
 
-from forked import ROOT
 import pytest
+
+from support.forked import ROOT
 
 _PROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
 _EXTRAS = _PROJECT['optional-dependencies']
@@ -22,6 +23,14 @@ _CONTAINER = (ROOT / 'Containerfile').read_text(encoding='utf-8')
 def test_git_keeps_the_runs_of_results(path, is_ignored):
   status = subprocess.run(['git', 'check-ignore', '-q', path], cwd=ROOT)
   assert status.returncode == (0 if is_ignored else 1)
+
+
+def test_tests_of_the_product_import_no_laboratory():
+  """Only tests of benchmarks and experiments import these."""
+  importing = re.compile(r'^ *(from|import) (benchmarks|experiments)\b', re.M)
+  assert {path.parent.name for path in (ROOT / 'tests').rglob('*.py')
+          if importing.search(path.read_text(encoding='utf-8'))} == {
+              'benchmarks', 'experiments'}
 
 
 def test_the_requirements_are_those_of_the_project():

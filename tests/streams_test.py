@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import federation as fed
 import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.models import Outputs
 from moon_jax.simulation import build, round_spec
+from support import federation as fed
 
 CONFIG = Config(
     dataset='breast_cancer', model='mlp', algorithm='fedavg', partition='iid',

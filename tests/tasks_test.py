@@ -18,7 +18,7 @@ from moon_jax import tasks
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Batch
 from moon_jax.models import Outputs
-from plain import log_softmax
+from support.papers.plain import log_softmax
 
 NUM_TOKENS, LENGTH = 7, 5
 CLIENTS = [np.arange(9), np.arange(9, 24), np.arange(24, 30)]

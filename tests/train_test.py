@@ -6,17 +6,17 @@ import json
 import pathlib
 import shutil
 
-from forked import ROOT
 import numpy as np
 import pytest
 
-from benchmarks.common import lines_of
 from moon_jax.config import Config
 from moon_jax.data import cohort
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.rundir.identity import fingerprint
 from moon_jax.simulation import checks
 from moon_jax.training import run
+from support.forked import ROOT
+from support.small_runs import lines_of
 
 SMALL = Config(
     dataset='digits', num_clients=6, participation=.5,

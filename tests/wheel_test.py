@@ -7,8 +7,9 @@ import subprocess
 import sys
 import zipfile
 
-from forked import ROOT
 import pytest
+
+from support.forked import ROOT
 
 pytestmark = pytest.mark.slow  # builds a package and starts processes: 40 s
 

@@ -130,9 +130,10 @@ def golden_page() -> str:
           for stem, link, meta in _sources()]
   return '''# Results of released code
 
-What released code computes on the federation of `../problem.npz` (described in
-`../plain.py`) in float64: the global weights after each of three rounds with
-all clients, and for personal methods the models of clients after the last one.
+What released code computes on the federation of `problem.npz` (described in
+`plain.py` of `../../support/papers`) in float64: the global weights after each
+of three rounds with all clients, and for personal methods the models of clients
+after the last one.
 The code was imported and run with another data set; nothing of it is here.
 
 | file | code | files | hyperparameters | weights | changed to run it |

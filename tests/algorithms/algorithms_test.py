@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import federation as fed
 import moon_jax as mj
 from moon_jax import losses
 from moon_jax.algorithms import base
@@ -21,6 +20,7 @@ from moon_jax.methods import fednova as fednova_lib
 from moon_jax.methods import registry
 from moon_jax.rundir import checkpoint
 from moon_jax.simulation import checks
+from support import federation as fed
 
 COHORTS = [*fed.COHORTS, (1, 2, 3, 4)]
 

@@ -17,7 +17,7 @@ from moon_jax.algorithms import attacks, base, compress, robust
 from moon_jax.config import Part, parts
 from moon_jax.errors import UserError
 from moon_jax.methods import registry
-import plain
+from support.papers import plain
 
 TINY = math.ulp(0.)
 BELOW_1, ABOVE_1 = math.nextafter(1, 0), math.nextafter(1, 2)

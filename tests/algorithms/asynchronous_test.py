@@ -4,14 +4,14 @@ import jax
 import numpy as np
 import optax
 import pytest
-import tiny_federation
 
-import federation as fed
 import moon_jax as mj
 from moon_jax import asynchronous, clock
 from moon_jax.algorithms.asynchronous import with_staleness
 from moon_jax.config import KINDS
 from moon_jax.errors import UserError
+from support import federation as fed
+from support import tiny_federation
 
 SECONDS = np.array([3., 1., 7.25, 2.5, 11.75, 4.5, .875, 5.])
 ALWAYS = clock.lognormal(len(SECONDS), seed=0)

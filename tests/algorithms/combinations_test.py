@@ -6,7 +6,6 @@ import numpy as np
 import optax
 import pytest
 
-import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Message
@@ -15,6 +14,7 @@ from moon_jax.errors import UserError
 from moon_jax.methods.fednova import with_fednova
 from moon_jax.methods.fedprox import with_proximal
 from moon_jax.methods.scaffold import with_control_variates
+from support import federation as fed
 
 N = len(fed.SIZES)
 

@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny_federation
 
-import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import base, compress
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.methods import registry
 from moon_jax.simulation import agreement, checks
+from support import federation as fed
+from support import tiny_federation
 
 RANDOM = np.random.default_rng(0)
 UPDATES = {

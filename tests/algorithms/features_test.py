@@ -10,14 +10,14 @@ import pytest
 import scipy.linalg
 import scipy.optimize
 
-import features
-import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Batch, Message
 from moon_jax.errors import UserError
 from moon_jax.methods import labels, prototypes, simplex
 from moon_jax.models.base import Outputs
+from support import federation as fed
+from support.papers import features
 
 
 def quadratic(num, seed, num_features=3):

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Batch, Message
 from moon_jax.methods import fedcross
+from support import federation as fed
 
 AFFINITY = jnp.array([.3, -.2, .9, 0., .5])
 IS_FREE = jnp.array([True, True, False, True, True])

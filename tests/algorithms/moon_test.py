@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from federation import assert_trees_close, linear_model, moon, solo
 from moon_jax.engine import state as state_lib
+from support.federation import assert_trees_close, linear_model, moon, solo
 
 
 def append_newest(pool, k, model):

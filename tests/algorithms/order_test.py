@@ -8,11 +8,11 @@ import numpy as np
 import optax
 import pytest
 
-import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import base, privacy
 from moon_jax.algorithms.base import Batch, Each, Message
 from moon_jax.errors import UserError
+from support import federation as fed
 
 LR, KEY = .1, jax.random.key(0)
 SHARE = .4, .6  # of two clients, who make one step and two

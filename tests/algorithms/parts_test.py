@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Message
 from moon_jax.errors import UserError
 from moon_jax.methods import fedbn, parts
 from moon_jax.models import layers, Outputs
-import plain
+from support import federation as fed
+from support.papers import plain
 
 TINY = 1e-5  # what batch norm adds to variances
 

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-import federation
-from federation import fedavg, Federation, fednova, scaffold
 from moon_jax.algorithms import base, privacy
 from moon_jax.algorithms.base import Batch, LossAux, Message
 from moon_jax.config import Config
@@ -22,6 +20,8 @@ from moon_jax.methods.mimelite import mimelite
 from moon_jax.simulation import build, checks
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import accounting
+from support import federation
+from support.federation import fedavg, Federation, fednova, scaffold
 
 COHORT = (0, 1, 4, 5)
 

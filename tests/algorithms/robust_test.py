@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-import federation as fed
 import moon_jax as mj
 from moon_jax.algorithms import attacks, backdoor, robust, updates
 from moon_jax.algorithms.base import Each
@@ -21,6 +20,7 @@ from moon_jax.data import attackers
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.methods import registry
 from moon_jax.simulation import agreement, build, checks
+from support import federation as fed
 
 GOLDEN = pathlib.Path(__file__).parent / 'robust_golden.json'
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-import federation as fed
+from support import federation as fed
 
 COHORTS = [*fed.COHORTS, (1, 2, 3, 4)]
 

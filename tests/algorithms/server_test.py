@@ -6,17 +6,17 @@ import numpy as np
 import optax
 import pytest
 
-from federation import (
+from moon_jax.algorithms import privacy, server
+from moon_jax.algorithms.base import Message
+from moon_jax.config import Config
+from moon_jax.methods import registry
+from support.federation import (
   assert_trees_close,
   COHORTS,
   fedavg,
   Federation,
   server_call,
 )
-from moon_jax.algorithms import privacy, server
-from moon_jax.algorithms.base import Message
-from moon_jax.config import Config
-from moon_jax.methods import registry
 
 pytestmark = pytest.mark.usefixtures('promotion')
 

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 
-from forked import ROOT
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 
 from benchmarks.cross_device import report
 from experiments import cross_device_cnn
+from support.forked import ROOT
 
 pytestmark = pytest.mark.bench
 PFL_PYTHON = os.environ.get('MOON_JAX_PFL_PYTHON', '')  # Python with pfl

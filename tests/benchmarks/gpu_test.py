@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from benchmarks import common, gpu
-from docs_pages import ROOT
+from support.docs_pages import ROOT
 
 pytestmark = pytest.mark.bench
 

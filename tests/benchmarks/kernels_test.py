@@ -6,11 +6,11 @@ import pathlib
 import subprocess
 import sys
 
-from forked import ROOT
 import pytest
 
 from benchmarks import kernel_counts
 from moon_jax import targets
+from support.forked import ROOT
 
 # As XLA writes it for a GPU. The row has 2 fusions, an inner loop 2 in 3
 # iterations, and the called computation 1.

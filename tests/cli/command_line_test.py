@@ -5,13 +5,13 @@ import subprocess
 import sys
 
 from absl import flags
-from forked import ROOT
 import pytest
 
 import moon_jax as mj
 from moon_jax.cli import command_line, file_command
 from moon_jax.config import Config
 from moon_jax.errors import UserError
+from support.forked import ROOT
 
 _SCRIPT = """
 import errno

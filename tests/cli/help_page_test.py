@@ -8,11 +8,11 @@ import shlex
 import subprocess
 import sys
 
-from forked import ROOT
 import pytest
 
 from moon_jax.cli import help_page
 from moon_jax.config import Config, KINDS, PARTS, parts, TOPICS
+from support.forked import ROOT
 
 _FIELDS = [field.name for field in dataclasses.fields(Config)]
 _OWN = {

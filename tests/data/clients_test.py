@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tiny_federation
 
 from moon_jax.config import Config
 from moon_jax.data import client_tests, partition, rounds, split
@@ -11,6 +10,7 @@ from moon_jax.data.clients import Clients
 from moon_jax.data.sources import arrays
 from moon_jax.rundir import workdir
 from moon_jax.simulation.simulation import Simulation
+from support import tiny_federation
 
 LIST = [np.array([4, 0]), np.array([], int), np.array([3, 1, 2])]
 CLIENTS = Clients(np.array([4, 0, 3, 1, 2]), np.array([2, 0, 3]))

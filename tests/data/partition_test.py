@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from benchmarks import golden
 from moon_jax.data import partition
 from moon_jax.errors import UserError
+from support import golden
 
 LABELS = np.repeat(np.arange(10), 100)
 

@@ -17,10 +17,10 @@ _SCRIPT = """
 import re, sys
 import jax
 import numpy as np
-from federation import ALL, assert_trees_close, Federation
+from support.federation import ALL, assert_trees_close, Federation
 from moon_jax.methods import registry
 from moon_jax.config import Config
-from models import networks
+from support import networks
 from moon_jax.models.user import from_flax
 
 model = from_flax(networks.Linen()) if 'dropout' in sys.argv else None

@@ -10,20 +10,19 @@ import subprocess
 import sys
 import time
 
-from forked import ROOT
 import jax
 import numpy as np
 import pytest
 
-from benchmarks.kills import outcome
-from docs_pages import config_of
 import moon_jax
 from moon_jax.distributed import devices as devices_lib
 from moon_jax.distributed import processes
 from moon_jax.engine import lanes
 from moon_jax.errors import UserError
 from moon_jax.training import run as run_lib
-from small_runs import assert_same
+from support.docs_pages import config_of
+from support.forked import ROOT
+from support.small_runs import assert_same, outcome
 
 pytestmark = pytest.mark.usefixtures('of_command')
 

@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 
-from forked import ROOT
 import pytest
 
 from moon_jax import doctor
 from moon_jax.doctor import __main__ as command
 from moon_jax.doctor import Finding, installation
+from support.forked import ROOT
 
 
 @pytest.fixture

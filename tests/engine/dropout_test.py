@@ -2,12 +2,12 @@
 
 import jax
 import jax.numpy as jnp
-from models import networks
 import numpy as np
 import optax
 
-import federation as fed
 import moon_jax as mj
+from support import federation as fed
+from support import networks
 
 
 def test_masks_equal_those_of_a_plain_flax_loop():

@@ -6,8 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-import federation as fed
 from moon_jax.algorithms.server import with_server_optimizer
+from support import federation as fed
 
 COHORT = (0, 1, 4, 5, 6)
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import federation as fed
 from moon_jax.algorithms.base import Message
+from support import federation as fed
 
 COHORT = (0, 1, 4, 5)
 

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from docs_pages import ROOT, sweep_of
 from moon_jax.sweep import command
+from support.docs_pages import ROOT, sweep_of
 
 CLUSTER = ROOT / 'experiments' / 'cluster'
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from docs_pages import ROOT
 from experiments.full import analysis, looks, questions, report
 from experiments.full import run as run_lib
 from experiments.full.questions import Run
 from moon_jax.results import figures, paired
 from moon_jax.training import run
-import small_runs
+from support import small_runs
+from support.docs_pages import ROOT
 
 
 def write_run(directory, name, accuracies, diverged=False):

@@ -4,9 +4,9 @@ import csv
 
 import pytest
 
-import event_files
 import moon_jax as mj
 from moon_jax.simulation.records import Record
+from support import event_files
 
 
 def rows(path):

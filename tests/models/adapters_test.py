@@ -7,11 +7,11 @@ import itertools
 
 import jax
 import jax.numpy as jnp
-from models import networks
 import numpy as np
 import pytest
 
 import moon_jax as mj
+from support import networks
 
 
 @pytest.mark.parametrize('partial', [

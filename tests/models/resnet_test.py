@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import golden
 from moon_jax import losses, models
 from moon_jax.config import Config
 from moon_jax.simulation import build
 from moon_jax.simulation.simulation import Simulation
+from support import golden
 
 pytestmark = pytest.mark.usefixtures('optimized')
 

@@ -7,16 +7,15 @@ from flax import linen as nn
 from flax import nnx
 import jax
 import jax.numpy as jnp
-from models import networks
 import numpy as np
 import pytest
-import tiny_federation
 
 import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.models import user
 from moon_jax.rundir import export
 from moon_jax.simulation import build, round_spec
+from support import networks, tiny_federation
 
 MODULE = '''
 from flax import linen as nn

@@ -13,15 +13,17 @@ import re
 import numpy as np
 import pytest
 
-import features
-import losses_of_papers
-import mixing
 import moon_jax as mj
 from moon_jax.config import Part, parts
-import optimisation
-import parts_of_networks
-import plain
-import two_models
+from support.papers import (
+  features,
+  losses_of_papers,
+  mixing,
+  optimisation,
+  parts_of_networks,
+  plain,
+  two_models,
+)
 
 GOLDEN = pathlib.Path(__file__).parent / 'golden'
 FAMILIES = (features, losses_of_papers, optimisation, parts_of_networks,

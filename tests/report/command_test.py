@@ -6,12 +6,12 @@ import pathlib
 import numpy as np
 import pytest
 
-import made_runs
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
 from moon_jax.report import command
 from moon_jax.sweep import run as run_lib
+from support import made_runs
 
 TEXT = """
 title = "Methods"

@@ -4,8 +4,8 @@ import functools
 
 import pytest
 
-import made_runs
 from moon_jax.report import groups, table_file
+from support import made_runs
 
 TEXT = """
 title = "Methods"

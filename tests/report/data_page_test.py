@@ -9,7 +9,7 @@ from moon_jax.config import Config
 from moon_jax.data import sources, split
 from moon_jax.report import data_page
 from moon_jax.results.page import Figure, Page
-import page_checks
+from support import page_checks
 
 CONFIGS = [Config(dataset='digits', partition=f'dirichlet(beta={beta})',
                   seed=seed, algorithm=algorithm, num_clients=5)

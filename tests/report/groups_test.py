@@ -6,12 +6,12 @@ import json
 import numpy as np
 import pytest
 
-import made_runs
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.report import groups
 from moon_jax.results import read
 from moon_jax.simulation import checks
+from support import made_runs
 
 
 def test_rows_are_settings_and_runs_are_seeds(arms):

@@ -6,11 +6,10 @@ import types
 
 import pytest
 
-import made_runs
 from moon_jax.report import groups, pages
 from moon_jax.report.table_file import Published
 from moon_jax.results.read import State
-import page_checks
+from support import made_runs, page_checks
 
 
 def rows(section):

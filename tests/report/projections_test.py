@@ -12,7 +12,7 @@ from moon_jax.errors import UserError
 from moon_jax.report import projections
 from moon_jax.results.page import Page
 from moon_jax.training import run
-import page_checks
+from support import page_checks
 
 CONFIG = Config(
     dataset='digits', model='mlp(projection_dim=16)', num_clients=4,

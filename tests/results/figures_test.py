@@ -12,7 +12,7 @@ import pytest
 from moon_jax.config.kinds import METHODS
 from moon_jax.results import figures
 from moon_jax.results.figures import Line
-import page_checks
+from support import page_checks
 
 NAN = np.nan
 

@@ -7,7 +7,7 @@ import pytest
 
 from moon_jax.results import page as page_lib
 from moon_jax.results.page import Figure, Page
-import page_checks
+from support import page_checks
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"/>'
 FIGURE = Figure('a', SVG, 'MOON [above]', 'Of [x](https://y.org)')

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-import made_runs
 import moon_jax as mj
 from moon_jax.results import read
+from support import made_runs
 
 
 def test_runs_and_rounds_are_data_frames(tmp_path):

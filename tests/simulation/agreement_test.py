@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import tiny_federation
 
 from moon_jax.algorithms.server import with_server_optimizer
 from moon_jax.config import Config, flags_with, Part
@@ -24,6 +23,7 @@ from moon_jax.simulation import agreement, build, round_spec
 from moon_jax.simulation.agreement import program_key
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.program import Program
+from support import tiny_federation
 
 FIRST = tiny_federation.make(batch_size=2)
 LABELS = FIRST.data.train_labels

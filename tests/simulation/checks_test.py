@@ -7,12 +7,12 @@ import tomllib
 
 import pytest
 
-from docs_pages import config_of
 from moon_jax.config import Config, DATASETS, kinds, Part, parts
 from moon_jax.data.sources import SOURCES
 from moon_jax.errors import UserError
 from moon_jax.methods import registry
 from moon_jax.simulation import checks
+from support.docs_pages import config_of
 
 pytestmark = pytest.mark.usefixtures('of_command')
 

@@ -7,9 +7,7 @@ import json
 import jax
 import numpy as np
 import pytest
-import tiny_federation
 
-from benchmarks.common import lines_of
 from moon_jax.algorithms.base import Message
 from moon_jax.algorithms.compress import top_k, with_compression
 from moon_jax.config import Config
@@ -24,7 +22,8 @@ from moon_jax.simulation import initial_state, round_spec
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
-import small_runs
+from support import small_runs, tiny_federation
+from support.small_runs import lines_of
 
 COHORTS = [[0, 1], [2], [2, 0], [1, 0], [2, 1]]
 

@@ -6,9 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny_federation
 
-from federation import linear_model, solo
 import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.data import augment, rounds
@@ -16,6 +14,8 @@ from moon_jax.errors import UserError
 from moon_jax.simulation import build, evaluation, metric_functions
 from moon_jax.simulation.evaluation import Outcomes
 from moon_jax.simulation.simulation import Simulation
+from support import tiny_federation
+from support.federation import linear_model, solo
 
 CONFIG = Config(
     dataset='digits', num_clients=4, algorithm='fedavg', num_rounds=2,

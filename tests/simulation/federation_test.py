@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny_federation
 
 import moon_jax as mj
 from moon_jax import errors
@@ -24,6 +23,7 @@ from moon_jax.methods.fedprox import fedprox
 from moon_jax.methods.moon import moon
 from moon_jax.simulation import build, federation_checks, round_spec
 from moon_jax.simulation.simulation import Simulation
+from support import tiny_federation
 
 
 def test_rounds_are_those_of_the_federation():

@@ -5,7 +5,6 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-import tiny_federation
 
 from moon_jax.config import Config
 from moon_jax.data import cohort, rounds
@@ -14,6 +13,7 @@ from moon_jax.errors import UserError
 from moon_jax.simulation import build, round_spec
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.simulation import Simulation
+from support import tiny_federation
 
 CONFIG = Config(
     dataset='digits', model='mlp(projection_dim=8)', partition='iid',

@@ -7,11 +7,11 @@ import tracemalloc
 import numpy as np
 import pytest
 import sklearn.metrics
-import tiny_federation
 
 from moon_jax.errors import UserError
 from moon_jax.models import mlp
 from moon_jax.simulation import metric_functions as metrics
+from support import tiny_federation
 
 # Predictions 0, 1, 1, 2; class 3 has neither examples nor predictions.
 LOGITS = np.array([[2., 1, 0, 0], [0, 3, 1, 0], [1, 2, 0, 0], [0, 0, 5, 0]],

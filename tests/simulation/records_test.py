@@ -4,7 +4,6 @@ import types
 
 import numpy as np
 import pytest
-import tiny_federation
 
 from moon_jax import losses, models
 from moon_jax.algorithms.asynchronous import with_staleness
@@ -15,6 +14,7 @@ from moon_jax.methods.fedprox import fedprox, with_proximal
 from moon_jax.methods.moon import moon, moon_l2
 from moon_jax.simulation import records, round_spec
 from moon_jax.simulation.simulation import Simulation
+from support import tiny_federation
 
 
 def test_a_mean_that_is_no_number_is_none():

@@ -6,7 +6,6 @@ import types
 import jax
 import numpy as np
 import pytest
-import tiny_federation
 
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
@@ -14,6 +13,7 @@ from moon_jax.data import rounds
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, round_spec
 from moon_jax.simulation.round_spec import Planner
+from support import tiny_federation
 
 CONFIG = Config(
     dataset='digits', num_clients=6, participation=.5, algorithm='fedavg',

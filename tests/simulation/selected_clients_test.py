@@ -6,9 +6,7 @@ import functools
 import jax
 import numpy as np
 import pytest
-import tiny_federation
 
-from benchmarks.common import lines_of
 from moon_jax.data import clock, rounds, selection
 from moon_jax.errors import UserError
 from moon_jax.methods.fedcross import fedcross
@@ -18,7 +16,8 @@ from moon_jax.simulation import round_spec
 from moon_jax.simulation.program import Program
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
-import small_runs
+from support import small_runs, tiny_federation
+from support.small_runs import lines_of
 
 SECONDS = np.array([1., 2., 4.])
 

@@ -7,9 +7,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-import tiny_federation
 
-import federation as federation_lib
 import moon_jax as mj
 from moon_jax import models
 from moon_jax.algorithms.server import with_server_optimizer
@@ -25,6 +23,8 @@ from moon_jax.methods.solo import solo
 from moon_jax.simulation import records
 from moon_jax.simulation.program import Program
 from moon_jax.simulation.simulation import Simulation
+from support import federation as federation_lib
+from support import tiny_federation
 
 NUM_CLIENTS = 8
 NUM_TRAIN, NUM_TEST, NUM_HELD = 90, 37, 24

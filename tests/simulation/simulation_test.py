@@ -6,15 +6,15 @@ import jax
 import numpy as np
 import optax
 import pytest
-import tiny_federation
 
-import federation as fed
 from moon_jax.algorithms.server import with_server_optimizer
 from moon_jax.data import rounds
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.methods.feddisco import feddisco
 from moon_jax.simulation import program as program_lib
 from moon_jax.simulation.simulation import Simulation
+from support import federation as fed
+from support import tiny_federation
 
 THREE = tiny_federation.make().data._replace(class_names=('a', 'b', 'c'))
 _PARAMS = 4 * (4 + 1) * fed.NUM_CLASSES  # bytes of weights and biases

@@ -3,7 +3,6 @@
 import os
 import re
 
-from forked import ROOT
 import pytest
 
 from moon_jax.cli import command_line
@@ -11,6 +10,7 @@ from moon_jax.config import Config
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.sweep import command
 from moon_jax.sweep.grid import Sweep
+from support.forked import ROOT
 
 pytestmark = pytest.mark.usefixtures('of_command')
 

@@ -10,7 +10,7 @@ from moon_jax.distributed import host
 from moon_jax.simulation import agreement, build, round_spec
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.sweep import grid, plan, run
-import small_runs
+from support import small_runs
 
 BASE = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,

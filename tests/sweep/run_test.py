@@ -12,8 +12,6 @@ import time
 import jax
 import pytest
 
-from benchmarks import common, kills
-import made_runs
 from moon_jax import loggers
 from moon_jax.config import Config
 from moon_jax.distributed import host
@@ -29,8 +27,8 @@ from moon_jax.sweep.grid import Sweep
 from moon_jax.training import prepare, trainer
 from moon_jax.training import run as single_run
 from moon_jax.training.signals import Interrupt
-import small_runs
-from small_runs import ended_at_call, raising
+from support import made_runs, small_runs
+from support.small_runs import ended_at_call, raising
 
 CONFIG = dataclasses.replace(small_runs.CONFIG, checkpoint_every=1)
 FILES = ('config.json', 'partition.npz', 'cohorts.txt', 'model.safetensors')
@@ -58,7 +56,7 @@ def lines_of(found):
 
 def results(workdir):
   """Returns the results of all runs in a directory, by run."""
-  return {run.name: (common.lines_of(run), *(
+  return {run.name: (small_runs.lines_of(run), *(
       (run / name).read_bytes() for name in FILES))
           for run in sorted(workdir.glob('breast*'))}
 
@@ -378,14 +376,6 @@ def test_equal_files_with_other_names_are_trained_once(
       sweep, str(tmp_path / 'sweep'), callbacks=[rounds])
   assert rounds == [(0, 1), (0, 2)]
   assert len(summaries) == 2 and summaries[0] == summaries[1]
-
-
-@pytest.mark.slow
-def test_killed_sweeps_resume_to_the_same_bits(tmp_path):
-  """The short form of `python -m benchmarks.kills --case=three`."""
-  found = kills.compare('three', tmp_path / 'out', kills=6, seed=1)
-  assert found['same'] and found['same_runs'] == 6
-  assert found['same_tables']
 
 
 @pytest.mark.parametrize('lanes, devices, is_cpu, expected', [

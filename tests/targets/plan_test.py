@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 import jax
 import pytest
 
-from docs_pages import ROOT
 from moon_jax import targets
 from moon_jax.config import Config
 from moon_jax.data import sources
@@ -18,6 +17,7 @@ from moon_jax.errors import UserError
 from moon_jax.simulation import build, round_spec
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.targets import plan
+from support.docs_pages import ROOT
 
 CONFIG = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,

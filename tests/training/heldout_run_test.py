@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from benchmarks.common import lines_of
 from moon_jax.data import sources, split
 from moon_jax.errors import UserError
 from moon_jax.training import run
-import small_runs
+from support import small_runs
+from support.small_runs import lines_of
 
 CONFIG = dataclasses.replace(
     small_runs.CONFIG, client_test_fraction=.2, client_eval_every=2)

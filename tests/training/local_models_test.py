@@ -13,7 +13,7 @@ from moon_jax.simulation import build
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.training import run
 from moon_jax.training.signals import Interrupt
-import small_runs
+from support import small_runs
 
 
 def at(path, **changes):

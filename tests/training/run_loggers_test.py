@@ -8,14 +8,13 @@ import types
 
 import pytest
 
-import event_files
 import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import checks
 from moon_jax.training.run_loggers import RunLoggers
 from moon_jax.view.run_log import RunLog
-import small_runs
+from support import event_files, small_runs
 
 CONFIG = dataclasses.replace(
     small_runs.CONFIG, num_rounds=5, checkpoint_every=2)

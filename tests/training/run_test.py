@@ -12,15 +12,11 @@ import signal
 import subprocess
 import sys
 
-from forked import ROOT
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import kills
-from benchmarks.common import lines_of
-import made_runs
 import moon_jax
 from moon_jax.config import Config
 from moon_jax.data import split
@@ -38,8 +34,9 @@ from moon_jax.simulation import checks
 from moon_jax.simulation import program as program_lib
 from moon_jax.training import recorder, run
 from moon_jax.training.signals import Interrupt
-import small_runs
-from small_runs import CONFIG, ended_at_call, raising
+from support import made_runs, small_runs
+from support.forked import ROOT
+from support.small_runs import CONFIG, ended_at_call, lines_of, raising
 
 at = functools.partial(small_runs.at, participation=1.)  # two lanes
 _NO_MEMORY = jax.errors.JaxRuntimeError(
@@ -415,18 +412,6 @@ def test_a_full_disk_is_reported_and_the_run_resumes_with_space(
   assert len(messages) == 1, errors
   assert 'must be writable' in messages[0]
   assert lines_of(tmp_path) == lines_of(tmp_path / 'whole')
-
-
-@pytest.mark.long
-@pytest.mark.parametrize('case, num_kills', [
-    ('moon', 1), pytest.param('moon', 3, marks=pytest.mark.slow),
-    pytest.param('scaffold', 2, marks=pytest.mark.slow)])
-def test_a_killed_run_resumes_to_the_same_bits(case, num_kills, tmp_path):
-  """The short form of `python -m benchmarks.kills`."""
-  found = kills.compare(case, tmp_path, kills=num_kills, seed=1)
-  assert found['same'] and found['rounds'] == 12 * num_kills
-  if num_kills > 1:
-    assert found['left metrics ahead of checkpoints'] > 0
 
 
 def test_remedies_of_damaged_files_cost_no_round(tmp_path):

@@ -8,14 +8,13 @@ import types
 import numpy as np
 import pytest
 
-from benchmarks import common
 import moon_jax
 from moon_jax.config import Config
 from moon_jax.data import sources, split
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.training import run, summary
 from moon_jax.training.recorder import Selection
-import small_runs
+from support import small_runs
 
 CONFIG = dataclasses.replace(
     small_runs.CONFIG, num_clients=4, model='mlp', participation=1.,
@@ -62,7 +61,7 @@ def test_the_earliest_of_the_best_counts(accuracies, best, since):
 def outcome(path):
   """Returns what a run leaves, without times."""
   summary = json.loads((path / 'summary.json').read_text())
-  return (common.lines_of(path),
+  return (small_runs.lines_of(path),
           {k: v for k, v in summary.items() if k not in _TIMES},
           (path / 'best.safetensors').read_bytes(),
           (path / 'model.safetensors').read_bytes())

@@ -7,13 +7,12 @@ import sys
 import threading
 import time
 
-from forked import ROOT
 import pytest
 
-from benchmarks.kills import outcome
 from moon_jax.errors import InterruptedRun
 from moon_jax.training.signals import Interrupt
-from small_runs import assert_same
+from support.forked import ROOT
+from support.small_runs import assert_same, outcome
 
 _FLAGS = ('--dataset=digits --model=mlp --num_clients=4 --partition.beta=5 '
           '--num_rounds=3 --algorithm.num_negatives=2 '

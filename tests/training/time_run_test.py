@@ -7,15 +7,13 @@ import json
 import jax
 import pytest
 
-from benchmarks.common import lines_of
-import made_runs
 from moon_jax import compare
 from moon_jax.errors import UserError
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import build
 from moon_jax.training import prepare, run
-import small_runs
-from small_runs import ended_at_call
+from support import made_runs, small_runs
+from support.small_runs import ended_at_call, lines_of
 
 at = functools.partial(
     small_runs.at, participation=1., clock='lognormal',

@@ -7,15 +7,14 @@ import time
 
 import pytest
 
-from benchmarks import common
 from moon_jax.errors import DivergedError, InterruptedRun
 from moon_jax.simulation import checks
 from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.program import Program
 from moon_jax.training import prepare, run, trainer
 from moon_jax.training.signals import Interrupt
-import small_runs
-from small_runs import ended_at_call
+from support import small_runs
+from support.small_runs import ended_at_call
 
 NUM_RUNS = 3
 SIGNAL = InterruptedRun(signal.SIGTERM)
@@ -38,7 +37,7 @@ def train(directory, seeds=range(NUM_RUNS)):
 def files(directory, seed):
   """Returns the lines and the model of a run."""
   model = directory / str(seed) / 'model.safetensors'
-  return (common.lines_of(directory / str(seed)),
+  return (small_runs.lines_of(directory / str(seed)),
           model.exists() and model.read_bytes())
 
 

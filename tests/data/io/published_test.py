@@ -11,11 +11,11 @@ import socket
 import threading
 
 import numpy as np
-import published_files
 import pytest
 
 from moon_jax.data.io import published
 from moon_jax.errors import UserError
+from support import published_files
 
 IMAGES = np.arange(5 * 4, dtype=np.uint8).reshape(5, 2, 2, 1)
 LABELS = np.array([0, 1, 2, 1, 0], np.uint8)

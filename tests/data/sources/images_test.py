@@ -9,13 +9,13 @@ import subprocess
 import sys
 
 import numpy as np
-import published_files
 import pytest
 import scipy.io
 
 from moon_jax.data import sources
 from moon_jax.data.io import published
 from moon_jax.data.sources import images
+from support import published_files
 
 SHARED = pathlib.Path(__file__).parents[4] / 'shared' / 'data'
 

@@ -6,7 +6,6 @@ import pathlib
 import numpy as np
 import pytest
 
-from experiments import shakespeare_leaf
 from moon_jax.data import sources
 from moon_jax.data.sources import leaf as leaf_lib
 from moon_jax.errors import UserError
@@ -114,26 +113,6 @@ def test_damaged_files_of_leaf_raise(tmp_path, content, words):
 # From models/utils/language_utils.py of LEAF.
 LETTERS = ("\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijkl"
            'mnopqrstuvwxyz}')
-PLAY = '''
-THE TRAGEDY
-
-ACT I.
-
-Ber.
-Who's there?   [Enter Ghost.]
-It is late.
-
-Fran.
-Nay, answer me.
-
-[Exit.]
-
-Ber.
-Long live the king!
-
-Scene II.
-A room.
-'''
 
 
 def role(*texts):
@@ -193,15 +172,3 @@ def test_missing_or_inconsistent_plays_raise(tmp_path):
   with pytest.raises(UserError, match='equal lengths, got 3 in .*/'
                      'train/all.json and 4 in .*/train/longer.json'):
     leaf_lib.load_shakespeare(str(tmp_path))
-
-
-def test_plays_are_split_into_roles():
-  speeches = shakespeare_leaf.speeches(PLAY)
-  assert speeches == {'BER': "Who's there? It is late. Long live the king!",
-                  'FRAN': 'Nay, answer me.'}
-  long = {'x_play': f'Ber.\n{"abcdefghij" * 50}\n\nFran.\nNay.\n'}
-  train, test = shakespeare_leaf.leaf(long, stride=10, min_examples=2)
-  assert train['users'] == test['users'] == ['X_PLAY_BER']
-  examples = train['user_data']['X_PLAY_BER']
-  assert len(examples['x']) == train['num_samples'][0] == 32  # of 400
-  assert examples['x'][1] == 'abcdefghij' * 8 and examples['y'][1] == 'a'

@@ -3,10 +3,12 @@
 import contextlib
 import dataclasses
 import gc
+import json
 import weakref
 
 import jax
 import numpy as np
+from orbax.checkpoint import v1 as ocp
 import pytest
 
 from moon_jax.config import Config
@@ -44,8 +46,25 @@ def overflowing_data(path, client=3):
       local_epochs=1, batch_size=16, learning_rate=.05, checkpoint_every=1)
 
 
+def lines_of(workdir):
+  """Returns the lines of a run's metrics.jsonl, without times."""
+  lines = [json.loads(line) for line in
+           (workdir / 'metrics.jsonl').read_text().splitlines()]
+  return [{name: value for name, value in line.items()
+           if name not in ('seconds', 'examples_per_second')}
+          for line in lines]
+
+
+def outcome(workdir):
+  """Returns the metrics without times, and the last checkpoint."""
+  newest = max((int(path.name) for path in workdir.glob('checkpoints/*')
+                if path.name.isdecimal()), default=0)
+  return lines_of(workdir), ocp.load(
+      (workdir / 'checkpoints' / str(newest)).absolute())
+
+
 def assert_same(found, expected, atol):
-  """Checks results of `benchmarks.kills.outcome`."""
+  """Checks results of `outcome`."""
   jax.tree.map(
       lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=atol),
       found, expected)

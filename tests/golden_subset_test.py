@@ -5,9 +5,9 @@ import pathlib
 import numpy as np
 import pytest
 
-from benchmarks import golden
+from support import golden
 
-SUBSET = pathlib.Path(__file__).parents[1] / 'golden'
+SUBSET = pathlib.Path(__file__).with_name('golden')
 
 
 @pytest.mark.parametrize('name', golden.REDUCTIONS)

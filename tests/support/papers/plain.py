@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import federation as fed
 import moon_jax as mj
+from support import federation as fed
 
 _FILE = np.load(pathlib.Path(__file__).with_name('problem.npz'))
 X = _FILE['inputs'].astype(np.float64)

@@ -2,7 +2,7 @@
 
 Images of 2x2 pixels, 3 classes, a linear network with a bias. Its optional
 running mean of the inputs is a model's mutable state, as batch norm has it.
-`papers/plain.py` has another problem for the same `Federation`.
+`support/papers/plain.py` has another problem for the same `Federation`.
 """
 
 from collections.abc import Mapping

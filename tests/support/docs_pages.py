@@ -6,11 +6,10 @@ import importlib.util
 import re
 import shlex
 
-from forked import ROOT
-
 from moon_jax.cli import command_line
 from moon_jax.config import Config
 from moon_jax.sweep import command
+from support.forked import ROOT
 
 DOCS = ROOT / 'docs'
 

@@ -7,8 +7,17 @@ import numpy as np
 
 import moon_jax as mj
 from moon_jax.engine import local
-import plain
-from plain import combine, cross_entropy, forward, gradient, LR, sgd, X, Y
+from support.papers import plain
+from support.papers.plain import (
+  combine,
+  cross_entropy,
+  forward,
+  gradient,
+  LR,
+  sgd,
+  X,
+  Y,
+)
 
 WHOLE = {c: (X[i], Y[i]) for c, i in enumerate(plain.CLIENTS)}
 

@@ -6,7 +6,7 @@ Each is written from its paper, in plain NumPy, with a loss and its differences.
 import numpy as np
 
 import moon_jax as mj
-import plain
+from support.papers import plain
 
 CE = plain.cross_entropy
 LR = plain.LR

@@ -22,7 +22,7 @@ import threading
 import time
 from typing import NamedTuple
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 SECONDS = 10  # time limit of a command
 _KILLED_STATUS = -1
 _MAX_MEMORY_BYTES = 6 * 2**30

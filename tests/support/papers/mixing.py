@@ -5,7 +5,7 @@ import numpy as np
 
 import moon_jax as mj
 from moon_jax.engine import local
-import plain
+from support.papers import plain
 
 
 def square(v, w):

@@ -3,8 +3,8 @@
 import numpy as np
 
 import moon_jax as mj
-import plain
-from plain import combine
+from support.papers import plain
+from support.papers.plain import combine
 
 ZERO = combine((0, plain.INITIAL))
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 import moon_jax as mj
-import plain
+from support.papers import plain
 
 ALIGN_RATE, FINETUNE_EPOCHS = .3, 5
 

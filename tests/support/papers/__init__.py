@@ -1,0 +1,1 @@
+"""Updates of the papers in plain NumPy, which papers_test.py compares."""
