@@ -22,6 +22,7 @@ import numpy as np
 from benchmarks import bench, kernel_counts
 from benchmarks.cross_device import report as cross_device_report
 from benchmarks.peers import report as peers_report
+from experiments import kept
 from experiments.full import looks, questions
 from experiments.full import report as full_report
 from experiments.full.analysis import (
@@ -68,7 +69,7 @@ def rewritten(document: pathlib.Path) -> str:
   """Returns the text of a document with its blocks generated again."""
   def table(match):
     begin, kind, place, end = match.groups()
-    rows = runs_table(document.parent / place, has_speed=kind == 'table')
+    rows = runs_table(kept.directory(place), has_speed=kind == 'table')
     return f'{begin}{rows}\n{end}'
 
   def block(match):
@@ -125,13 +126,13 @@ def _unread(arm):
       arm.config.algorithm.name == 'centralized')
 
 
-def _kept(name):
+def _measured(name):
   return json.loads((RESULTS / name).read_text())
 
 
 @functools.cache
 def _runs_of(name):
-  return groups_lib.ended(RESULTS / name)
+  return groups_lib.ended(kept.directory(name))
 
 
 def _of_last_rounds(runs):
@@ -192,7 +193,7 @@ def _multiples(name, algorithm):
   found = []
   for file in 'peers', 'growth':
     seconds: dict[str, list[float]] = {}
-    for run in _kept(f'peers/{file}.json')['runs']:
+    for run in _measured(f'peers/{file}.json')['runs']:
       if (run['algorithm'], run['clients']) == (
           algorithm, peers_report.CLIENTS):
         seconds.setdefault(run['side'], []).append(
@@ -201,14 +202,14 @@ def _multiples(name, algorithm):
              for mode in modes if mode in seconds]
     if means:
       found.append(min(means) / statistics.fmean(seconds['moon_jax']))
-  elsewhere = _kept('peers/elsewhere.json')[algorithm]
+  elsewhere = _measured('peers/elsewhere.json')[algorithm]
   return found + [elsewhere[mode] for mode in modes if mode in elsewhere]
 
 
 def _ratios_of_passes(file, side):
   """Returns a side's seconds per round of FedAvg over moon_jax's, by pass."""
   seconds = {(run['pass'], run['side']): peers_report.seconds_per_round(run)
-             for run in _kept(f'peers/{file}.json')['runs']
+             for run in _measured(f'peers/{file}.json')['runs']
              if (run['algorithm'], run['clients']) == (
                  'fedavg', peers_report.CLIENTS)}
   return [value / seconds[number, 'moon_jax']
@@ -218,7 +219,7 @@ def _ratios_of_passes(file, side):
 def _loop_multiples(algorithm):
   """Returns those of the PyTorch loop in processes, of bench.py too."""
   return _multiples('PyTorch loop, processes', algorithm) + [
-      case['ratio_to_processes'] for name, case in _kept(
+      case['ratio_to_processes'] for name, case in _measured(
           'bench_cpu/recipe.json')['cases'].items()
       if name.startswith(algorithm)]
 
@@ -227,13 +228,13 @@ def _of_100_clients():
   """Returns the ratio of the loop in processes with 100 clients."""
   seconds = lambda side: statistics.fmean(
       peers_report.seconds_per_round(run)
-      for run in _kept('peers/growth.json')['runs']
+      for run in _measured('peers/growth.json')['runs']
       if (run['side'], run['clients']) == (side, 100))
   return seconds('PyTorch loop, processes') / seconds('moon_jax')
 
 
 def _resnet_ratios():
-  return [case[field] for case in _kept('bench_cpu/resnets.json')[
+  return [case[field] for case in _measured('bench_cpu/resnets.json')[
       'cases'].values() for field in ('ratio', 'ratio_to_processes')]
 
 
@@ -245,7 +246,7 @@ def speed_ranges() -> str:
           lambda algorithm, name=name: _multiples(name, algorithm))
     rows.append([name, *(f'{_span(found)} ({len(found)})' if (
         found := of(algorithm)) else '' for algorithm in ('fedavg', 'moon'))])
-  elsewhere = _kept('peers/elsewhere.json')
+  elsewhere = _measured('peers/elsewhere.json')
   passes = [ratio for file in ('peers', 'growth')
             for ratio in _ratios_of_passes(file, 'PyTorch loop, processes')]
   first = lambda algorithm: _multiples('PyTorch loop', algorithm)[0]
@@ -274,7 +275,7 @@ def speed_ranges() -> str:
 
 
 def recipe() -> str:
-  kept = _kept('bench_cpu/recipe.json')
+  kept = _measured('bench_cpu/recipe.json')
   pairs, to_processes = ([
       x for case in kept['cases'].values() for x in case[field]]
       for field in ('ratios', 'ratios_to_processes'))
@@ -289,7 +290,7 @@ def recipe() -> str:
 
 
 def resnets() -> str:
-  kept = _kept('bench_cpu/resnets.json')
+  kept = _measured('bench_cpu/resnets.json')
   least = min(len(case['ratios']) for case in kept['cases'].values())
   return (f'{_against_loop("bench_cpu/resnets.json")}\n\n'
           f'Medians of {least} rounds, in which the sides take turns; '
@@ -303,7 +304,7 @@ def resnets() -> str:
 
 
 def _against_loop(name):
-  kept = _kept(name)['cases']
+  kept = _measured(name)['cases']
   rate = lambda case, side: bench.rate_text(case[side]['examples_per_second'])
   return markdown([[
       'case', 'moon_jax, examples/s', 'PyTorch, two threads', 'ratio',
@@ -314,7 +315,8 @@ def _against_loop(name):
 
 
 def scaling_short() -> str:
-  title, points = next(iter(_kept('bench_cpu/scaling.json')['tables'].items()))
+  tables = _measured('bench_cpu/scaling.json')['tables']
+  title, points = next(iter(tables.items()))
   return bench.scaling_markdown({title: points})
 
 
@@ -366,7 +368,7 @@ def gpu() -> str:
 
 
 def _cross_device_sides():
-  kept = _kept('cross_device/cross_device.json')['sides']
+  kept = _measured('cross_device/cross_device.json')['sides']
   return [kept[side] for side in ('moon_jax', 'pfl_processes')]
 
 
@@ -389,7 +391,7 @@ def cross_device(to_results: str = '../experiments/results/') -> str:
 
 
 def million() -> str:
-  kept = _kept('million/million.json')
+  kept = _measured('million/million.json')
   return 'A million clients: ' + '; '.join(
       f'`{name}` {case["seconds_per_round"]:.2f} s per round at '
       f'{case["peak_megabytes"] / 1000:.1f} GB' for name, case in kept.items()
@@ -397,7 +399,7 @@ def million() -> str:
 
 
 def million_table() -> str:
-  kept = _kept('million/million.json')
+  kept = _measured('million/million.json')
   rows = [['case', 'seconds to the end of round 1', 'seconds per round',
            'peak memory, GB', 'state of all clients, GB', 'state on disk, GB',
            'clients trained']]
@@ -411,7 +413,7 @@ def million_table() -> str:
 
 
 def sweep() -> str:
-  kept = _kept('sweep/sweep.json')
+  kept = _measured('sweep/sweep.json')
   n = len(kept['repeats'])
   return (
       f'The sweep is {kept["median"]["command_ratio"]:.2f} times as fast as '
@@ -424,7 +426,7 @@ def sweep_table() -> str:
   rows = [['repeat', 'sweep, s', '12 commands, s', 'ratio',
            'training and evaluation alone: sweep, s', '12 commands, s',
            'ratio']]
-  for i, repeat in enumerate(_kept('sweep/sweep.json')['repeats'], 1):
+  for i, repeat in enumerate(_measured('sweep/sweep.json')['repeats'], 1):
     cells = []
     for field in ('command_seconds', 'training_seconds'):
       one, many = (repeat[side][field] for side in ('sweep', 'one_by_one'))
@@ -434,7 +436,7 @@ def sweep_table() -> str:
 
 
 def checkpoint() -> str:
-  kept = _kept('checkpoint_cost/checkpoint_cost.json')
+  kept = _measured('checkpoint_cost/checkpoint_cost.json')
   return (
       f'A checkpoint of {kept["megabytes"]:.0f} MB after each round changed '
       'the duration of a round by a factor of\n'
@@ -446,7 +448,7 @@ def checkpoint() -> str:
 
 def overheads() -> str:
   """What the server and simulated time add to a round of FedAvg."""
-  kept = _kept('overheads/overheads.json')
+  kept = _measured('overheads/overheads.json')
   rows = [['method', 'with', 'seconds per round', 'relative', 'pairs',
            'peak memory, GB']]
   for part, title in (('server', 'FedAvg, 100 clients per round'),
@@ -464,7 +466,7 @@ def overheads() -> str:
 
 
 def view() -> str:
-  kept = _kept('view_overhead/view_overhead.json')
+  kept = _measured('view_overhead/view_overhead.json')
   ratios = '; '.join(
       f'{name} {kept["median_ratios"][name]:.3f} ({_span(values)})'
       for name, values in kept['paired_ratios'].items())
@@ -480,7 +482,7 @@ def view() -> str:
 
 
 def plan() -> str:
-  kept = _kept('plan/plan_check.json')
+  kept = _measured('plan/plan_check.json')
   off = lambda field: math.ceil(100 * max(  # "within" must not round down
       abs(1 - case['ratio'][field]) for case in kept))
   return (
@@ -491,7 +493,7 @@ def plan() -> str:
 
 def plan_table() -> str:
   rows = [['case', 'planned MB', 'measured', 'planned s per round', 'measured']]
-  for case in _kept('plan/plan_check.json'):
+  for case in _measured('plan/plan_check.json'):
     mb, s = ([case[side][field] for side in ('planned', 'measured')]
              for field in ('megabytes', 'seconds'))
     rows.append([case['case'], *(f'{x:,.0f}' for x in mb),
@@ -502,7 +504,7 @@ def plan_table() -> str:
 def lanes() -> str:
   rows = [['network', 'runs', 'side by side', 'lanes', 'kernels per row',
            'temporaries, GB']]
-  for case in _kept('sweep_plan/lanes.json'):
+  for case in _measured('sweep_plan/lanes.json'):
     rows.append([*case['case'].split(':'), case['lanes'],
                  case['kernels_per_row'],
                  f'{case["temporary_bytes"] / 1e9:.2f}'])
@@ -522,7 +524,7 @@ def kills() -> str:
 
 def outputs() -> str:
   """What `train` prints at its end, and the differences of `compare`."""
-  summary = _kept('quickstart/moon-seed0/summary.json')
+  summary = kept.read('quickstart')['moon-seed0'].summary
   groups = groups_lib.of_runs(_runs_of('breast_cancer'))
   lines = compare_lib.differences(groups, compare_lib.baseline(groups))
   return '\n'.join(['```text', train.result(summary), *lines, '```'])
@@ -547,7 +549,7 @@ def breast_cancer() -> str:
 def shakespeare() -> str:
   lines = []
   for name in ('moon', 'fedavg'):
-    run = read.read(RESULTS / 'shakespeare' / f'{name}-seed0')
+    run = kept.read('shakespeare')[f'{name}-seed0']
     lines.append(f'{name} ' + ', '.join(
         f'{100 * x:.1f}' for x in run.values('test_accuracy')))
   return ('Test accuracy in percent after rounds 5, 10, 15 and 20, one seed:\n'
@@ -555,7 +557,7 @@ def shakespeare() -> str:
 
 
 def cross_device_expected() -> str:
-  sides = _kept('cross_device/cross_device.json')['sides']
+  sides = _measured('cross_device/cross_device.json')['sides']
   return ('Test accuracy in percent after 20 rounds, one run: '
           f'{100 * cross_device_report.accuracy(sides["moon_jax"][0]):.1f}.')
 
@@ -563,8 +565,9 @@ def cross_device_expected() -> str:
 def negatives() -> str:
   rows = [['num_negatives', 'runs', 'test accuracy (%) after the last round']]
   for k in (1, 2, 5, 100):
-    found = [100 * read.read(path).values('test_accuracy')[-1]
-             for path in sorted(RESULTS.glob(f'sweep_negatives/k{k}-*'))]
+    found = [100 * run.values('test_accuracy')[-1]
+             for name, run in kept.read('sweep_negatives').items()
+             if name.startswith(f'k{k}-')]
     rows.append([k, len(found), stats.mean_and_std(found, 1)])
   return markdown(rows)
 
@@ -733,7 +736,7 @@ def leakage() -> str:
 
 @functools.cache
 def _blocks(question):
-  return read_blocks(RESULTS / 'full', question)
+  return read_blocks(full_report.runs(), question)
 
 
 def cifar10() -> str:
@@ -801,7 +804,7 @@ def moon_short() -> str:
       + sentence(full_report.full_verdict(
           questions.RECIPE, found, holm[questions.RECIPE.name]))
       ] if (found := _blocks(questions.RECIPE)) else []
-  others = sorted((row for row in full_report.row_table(RESULTS / 'full')[1:]
+  others = sorted((row for row in full_report.row_table(full_report.runs())[1:]
                    if row[5].startswith('3')),
                   key=lambda row: -float(row[3].split()[0]))
   differences = [f'{last(b.new) - last(b.baseline):+.1f}' for b in main]
@@ -829,7 +832,7 @@ def moon_short() -> str:
       f'{_beside_paper(questions.MAIN)}',
       *[f'- **Fresh splits** ([amendment 3](../experiments/full/AMENDMENT_3.md)'
         f'). {sentence(on_fresh)}'
-        for on_fresh in [full_report.fresh_sentence(RESULTS / 'full')]
+        for on_fresh in [full_report.fresh_sentence(full_report.runs())]
         if on_fresh],
       '- **One local epoch** instead of 10, a split per seed, round 100: '
       f'{_one_epoch()}\n  (a secondary question, registered without a test).',
@@ -977,7 +980,7 @@ def _drift():
 
   def shown(metric):
     mean = lambda arm: np.mean([
-        dict(read.read(RESULTS / 'full' / arm.workdir(seed)).series(metric))[2]
+        dict(kept.read('full')[arm.workdir(seed)].series(metric))[2]
         for seed in range(3)])
     return ', '.join(f'{mean(arm):.2f} with {title}'
                      for title, arm in arms.items())
@@ -992,8 +995,8 @@ def _drift():
 
 def _fastest(blocks):
   """Returns seconds per round of MOON and FedAvg, of the fastest runs."""
-  return [min(read.read(RESULTS / 'full' / arm.workdir(block.seed)
-                        ).summary['seconds_per_round'] for block in blocks)
+  return [min(kept.read('full')[arm.workdir(block.seed)].summary[
+      'seconds_per_round'] for block in blocks)
           for arm in (questions.MAIN.new, questions.MAIN.baseline)]
 
 
@@ -1092,15 +1095,15 @@ def moon_level() -> str:
 
 def moon_others() -> str:
   """Other methods beside MOON on the split of seed 0."""
-  heading, *rows = full_report.row_table(RESULTS / 'full')
+  heading, *rows = full_report.row_table(full_report.runs())
   after_last, at_end = (
-      full_report.higher_than_moon(RESULTS / 'full', endpoint)
+      full_report.higher_than_moon(full_report.runs(), endpoint)
       for endpoint in (last, stats.mean_of_last))
   higher = [f'{question.new.title},\n  by {_size(found)} after the last round'
             + (f', and by {_size(at_end[question])} in\n  the mean of the last '
                '10 rounds' if question in at_end else '')
             for question, found in after_last.items()]
-  without_head = full_report.no_head_sentence(RESULTS / 'full')
+  without_head = full_report.no_head_sentence(full_report.runs())
   lowest = [f'{curve[20:].min():.0f}% (round {21 + int(curve[20:].argmin())})'
             for curve in (block.new for block in _blocks(questions.ROW[-1]))]
   return (
@@ -1173,7 +1176,7 @@ def moon_left() -> str:
   counts = [(q.title, len(_blocks(q)), q.num_blocks, 'pairs') for q in (
       questions.SMALL_MU, questions.ONE_EPOCH, *questions.OTHER_MU,
       questions.WITHOUT_HEAD)]
-  fresh = whole_blocks(read_fresh(RESULTS / 'full'))
+  fresh = whole_blocks(read_fresh(full_report.runs()))
   counts.append(('FedAvg, MOON and SCAFFOLD on fresh splits', len(fresh),
                  len(questions.FRESH_SEEDS), 'blocks'))
   left = [f'- {title}: {done} of {planned} {unit}'
@@ -1185,13 +1188,14 @@ def moon_left() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {  # that are no function's name
     'recipe_short': lambda: _against_loop('bench_cpu/recipe.json'),
     'scaling': lambda: bench.scaling_markdown(
-        _kept('bench_cpu/scaling.json')['tables']),
-    'peers': lambda: peers_report.by_method(_kept('peers/peers.json')['runs']),
+        _measured('bench_cpu/scaling.json')['tables']),
+    'peers': lambda: peers_report.by_method(
+        _measured('peers/peers.json')['runs']),
     'growth': lambda: peers_report.by_clients(
-        _kept('peers/growth.json')['runs']),
+        _measured('peers/growth.json')['runs']),
     'cross_device_here': lambda: cross_device(''),
     'kernels': lambda: kernel_counts.table(
-        _kept('kernel_counts/kernel_counts.json')).rstrip(),
+        _measured('kernel_counts/kernel_counts.json')).rstrip(),
     'full': full_report.everything,
     'verdicts': full_report.summary}
 

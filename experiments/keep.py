@@ -1,21 +1,24 @@
-"""Copies the results of finished runs, without checkpoints and directories.
+"""Keeps the results of finished runs as rows of tables (`experiments.kept`).
 
-python -m experiments.keep RUNS TO
+python -m experiments.keep RUNS experiments/results/EXPERIMENT
 
-Copies config.json, metrics.jsonl and summary.json of the runs in RUNS that have
-ended. The paths of the data and of the run are left out of config.json.
+Adds config.json, metrics.jsonl and summary.json of the runs in RUNS that have
+ended. The paths of the data and of the run are left out.
 """
 
 import argparse
 import json
 import pathlib
 import shutil
+import tempfile
+
+from experiments import kept
 
 _ENDS = 'summary.json', 'diverged.json', 'diverged.txt'
-_FILES = ('metrics.jsonl', *_ENDS, 'begun.json')  # begun: on another device
+_FILES = ('metrics.jsonl', *_ENDS, 'begun.json')
 
 
-def keep(source: pathlib.Path, target: pathlib.Path) -> None:
+def copy(source: pathlib.Path, target: pathlib.Path) -> None:
   """Copies the results of one run to the directory `target`."""
   target.mkdir(parents=True, exist_ok=True)
   (target / 'config.json').write_text(config_without_paths(source))
@@ -37,11 +40,17 @@ def main() -> None:
       description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument('runs', type=pathlib.Path,
                       help='directory of work directories')
-  parser.add_argument('to', type=pathlib.Path)
+  parser.add_argument('to', type=pathlib.Path,
+                      help='directory of the tables')
   args = parser.parse_args()
-  for config in sorted(args.runs.glob('*/config.json')):
-    if any((config.parent / name).exists() for name in _ENDS):
-      keep(config.parent, args.to / config.parent.name)
+  with tempfile.TemporaryDirectory() as copies:
+    made = {}
+    for config in sorted(args.runs.glob('*/config.json')):
+      run = config.parent
+      if any((run / name).exists() for name in _ENDS):
+        made[run.name] = pathlib.Path(copies) / run.name
+        copy(run, made[run.name])
+    kept.add(made, args.to)
 
 
 if __name__ == '__main__':

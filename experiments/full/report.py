@@ -4,6 +4,7 @@ experiments/evidence.py writes them into the documents.
 """
 
 from collections.abc import Sequence
+import functools
 import json
 import math
 import pathlib
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import kept
 from experiments.full import looks, questions
 from experiments.full.analysis import (
   adjusted,
@@ -41,6 +43,7 @@ from moon_jax.view.text import fixed
 
 _ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = _ROOT / 'experiments' / 'results' / 'full'
+runs = functools.partial(kept.directory, 'full')
 _WINDOW = 5  # rounds of the running median
 _ROW_SEEDS = 3  # of each method of parts 4 and 5
 # Questions with a table and a plot of differences by round.
@@ -56,8 +59,7 @@ def everything() -> str:
            for question in questions.QUESTIONS
            if (found := blocks[question.name])]
   return '\n\n'.join(filter(None, [
-      _commits(RESULTS), *parts, row(RESULTS), no_head(RESULTS),
-      fresh(RESULTS)]))
+      _commits(runs()), *parts, row(runs()), no_head(runs()), fresh(runs())]))
 
 
 def _commits(directory):
@@ -103,14 +105,14 @@ def summary() -> str:
             _num_runs(curves, blocks[question.name], side), '; '.join(
                 f'{source.mean:.1f} ± {source.std:.1f} ({source.source})'
                 for source in arm.published)])
-  fresh_blocks = whole_blocks(read_fresh(RESULTS))
+  fresh_blocks = whole_blocks(read_fresh(runs()))
   interim = ' (interim)' * (len(fresh_blocks) < len(questions.FRESH_SEEDS))
   rows += [[f'10 clients, fresh splits, {questions.MAIN.num_rounds} rounds'
             f'{interim}', arm.title,
             *_endpoints([block[arm] for block in fresh_blocks]),
             len(fresh_blocks), '']
            for arm in questions.FRESH if fresh_blocks]
-  on_fresh, untested = fresh_sentence(RESULTS), _not_tested(blocks)
+  on_fresh, untested = fresh_sentence(runs()), _not_tested(blocks)
   return '\n'.join([markdown(rows), '', *(
       f'- **{q.title}.** '
       f'{sentence(both_endpoints(q, found, holm.get(q.name)))}'
@@ -129,7 +131,7 @@ def _not_tested(blocks):
     sentences.append(
         'One local epoch instead of 10, a split per seed: mean of the last '
         f'{stats.LAST} rounds {mean:+.1f} points over {len(found)} pairs.')
-  if higher := higher_than_moon(RESULTS, stats.mean_of_last):
+  if higher := higher_than_moon(runs(), stats.mean_of_last):
     sentences.append(
         'Other methods on the split of seed 0 whose mean of the last '
         f'{stats.LAST} rounds is above that of MOON: ' + '; '.join(
@@ -188,15 +190,15 @@ def _endpoints(curves):
 def draw_all() -> None:
   """Draws the plots of each question beside the runs."""
   for question in questions.QUESTIONS:
-    if found := read_blocks(RESULTS, question):
+    if found := read_blocks(runs(), question):
       draw(question, found, RESULTS / f'{question.name}.png')
       if question in _BY_ROUND:
         draw_differences(found, RESULTS / f'{question.name}-difference.png')
-  draw_fresh(RESULTS)
+  draw_fresh(runs(), RESULTS / 'fresh.png')
 
 
 def _read():
-  return {q.name: read_blocks(RESULTS, q) for q in questions.QUESTIONS}
+  return {q.name: read_blocks(runs(), q) for q in questions.QUESTIONS}
 
 
 def headline(question: Question, blocks: list[Block],
@@ -642,7 +644,7 @@ def draw_differences(blocks: list[Block], path: pathlib.Path) -> None:
                  'MOON - FedAvg, points', path)
 
 
-def draw_fresh(directory: pathlib.Path) -> None:
+def draw_fresh(directory: pathlib.Path, path: pathlib.Path) -> None:
   """Draws differences by round on fresh splits, if a block is complete.
 
   They have no bands before all blocks are there.
@@ -658,7 +660,7 @@ def draw_fresh(directory: pathlib.Path) -> None:
     lines[f'{name(new)} - {name(old)}, n = {len(runs)}'] = (
         [Block(i, run[old], run[new]) for i, run in enumerate(runs)], color)
   is_complete = len(runs) == len(questions.FRESH_SEEDS)
-  _draw_by_round(lines, 'difference, points', directory / 'fresh.png',
+  _draw_by_round(lines, 'difference, points', path,
                  has_band=is_complete,
                  title='' if is_complete else (
                      f'Interim: {len(runs)} of {len(questions.FRESH_SEEDS)} '

@@ -12,10 +12,11 @@ sessions, have low priority. The cores are divided among --jobs runs; on two
 cores, two runs at a time are 1.3 times as fast as one after another. SIGTERM or
 Ctrl-C stops all runs, which lose at most the current round; their exit statuses
 are printed, and the same command resumes them. --status prints the progress of
-each run. --collect copies the config, metrics and summary of finished runs,
-without this machine's paths. --pack writes the newest checkpoint of each
-unfinished run, so that another machine can resume it: runs that OUT lacks begin
-from experiments/full/unfinished.
+each run. --collect adds the config, metrics and summary of finished runs to the
+tables of a directory (experiments/kept.py), without this machine's paths.
+--pack writes the newest checkpoint of each unfinished run, so that another
+machine can resume it: runs that OUT lacks begin from
+experiments/full/unfinished.
 """
 
 import argparse
@@ -30,12 +31,13 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 import time
 
 import numpy as np
 
-from experiments import convert, keep
+from experiments import convert, keep, kept
 from experiments.full import questions
 from experiments.full.questions import Run
 
@@ -59,7 +61,7 @@ def main() -> None:
   parser.add_argument('--status', action='store_true',
                       help='print the progress of each run')
   parser.add_argument('--collect', type=pathlib.Path,
-                      help='directory to which finished runs are copied')
+                      help='directory of the tables of finished runs')
   parser.add_argument('--pack', type=pathlib.Path,
                       help='directory to which unfinished runs are packed')
   args = parser.parse_args()
@@ -193,15 +195,17 @@ def is_finished(workdir: pathlib.Path, run: Run) -> bool:
 
 
 def collect(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:
-  """Copies the results of finished runs."""
-  for run in runs:
-    source, target = out / run.name, to / run.name
-    if not is_finished(source, run):
-      continue
-    keep.keep(source, target)
-    convert.convert(target / 'config.json')  # of the flags of its commit
-    convert.convert(target / 'summary.json')
-    print(target)
+  """Adds the results of finished runs to the tables in `to`."""
+  finished = {run.name: run for run in runs
+              if is_finished(out / run.name, run)}
+  with tempfile.TemporaryDirectory() as copies:
+    made = {name: pathlib.Path(copies) / name for name in finished}
+    for name, copy in made.items():
+      keep.copy(out / name, copy)
+      convert.convert(copy / 'config.json')  # of the flags of its commit
+      convert.convert(copy / 'summary.json')
+      print(name)
+    kept.add(made, to, {name: run.commit for name, run in finished.items()})
 
 
 def pack(out: pathlib.Path, to: pathlib.Path, runs: list[Run]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from experiments import kept
 from experiments.full import analysis, looks, questions, report
 from experiments.full import run as run_lib
 from experiments.full.questions import Run
@@ -258,7 +259,7 @@ _PAIRS = np.tile([1., 1., -1., -1.], 3)
 
 
 def test_fresh_splits_are_interim_before_the_last_block(tmp_path, monkeypatch):
-  monkeypatch.setattr(report, 'RESULTS', tmp_path)
+  monkeypatch.setattr(report, 'runs', lambda: tmp_path)
   assert not report.fresh(tmp_path) and not report.fresh_sentence(tmp_path)
   assert 'resh splits' not in report.summary()
   assert 'amendment 3' not in report._commits(tmp_path)
@@ -344,17 +345,17 @@ def test_fresh_splits_have_bands_when_all_blocks_are_there(
       figures, 'empty', lambda *size: made.append(empty(*size)) or made[-1])
   path, link = tmp_path / 'fresh.png', '](full/fresh.png)'
   write_run(tmp_path, questions.FRESH[0].workdir(16), [.5] * 100)
-  report.draw_fresh(tmp_path)
+  report.draw_fresh(tmp_path, path)
   assert not path.exists() and link not in report.fresh(tmp_path)
   write_fresh(tmp_path, [(1., 3.)] * 11)
-  report.draw_fresh(tmp_path)
+  report.draw_fresh(tmp_path, path)
   assert path.exists() and link in report.fresh(tmp_path)
   axes, = made[-1].axes
   assert axes.get_title() == 'Interim: 11 of 12 blocks'
   assert not axes.collections
   shutil.rmtree(tmp_path / questions.FRESH[0].workdir(16))
   write_fresh(tmp_path, [(4., 3.)], seeds=[16])
-  report.draw_fresh(tmp_path)
+  report.draw_fresh(tmp_path, path)
   axes, = made[-1].axes
   assert not axes.get_title() and len(axes.collections) == 3
   lines = {line.get_label(): line.get_ydata() for line in axes.lines[1:]}
@@ -548,14 +549,16 @@ def test_collected_results_contain_no_paths(tmp_path):
       **json.loads((out / 'a' / 'config.json').read_text()),
       'beta': .1, 'algorithm': 'moon', 'mu': 1.}))
   run_lib.collect(out, target, [Run('a', (), 1), Run('b', (), 2)])
-  assert sorted(p.name for p in target.iterdir()) == ['a']
-  found = json.loads((target / 'a' / 'config.json').read_text())
+  kept.unpack(target, tmp_path)
+  assert not (tmp_path / 'b').exists()
+  found = json.loads((tmp_path / 'a' / 'config.json').read_text())
   assert {name: found.pop(name) for name in ('algorithm', 'partition')} == {
       'algorithm': 'moon(mu=1)', 'partition': 'dirichlet(beta=0.1)'}
   assert not {'beta', 'mu', 'workdir'} & {*found}
   assert (found['data_dir'], found['num_rounds']) == ('DATA_DIR', 1)
-  assert {p.name for p in (target / 'a').iterdir()} == {
+  assert {p.name for p in (tmp_path / 'a').iterdir()} == {
       'config.json', 'metrics.jsonl', 'summary.json'}
+  assert f'a,{questions.COMMIT},' in (target / 'runs.csv').read_text()
 
 
 def test_a_clone_trains_the_runs_of_its_commit(tmp_path):

@@ -1,0 +1,97 @@
+"""Tables of kept runs give back the directories from which they were made."""
+
+import json
+import math
+import sys
+
+import pandas as pd
+import pytest
+
+from experiments import keep, kept
+from moon_jax.results import read
+from support.docs_pages import ROOT
+
+_LINES = [
+    {'round': 1, 'test_accuracy': .1 + .2, 'seconds': 2., 'clients': [3, 1]},
+    {'round': 2, 'loss': math.nan, 'seconds': 2}]
+# Strings that are JSON too, the empty string and the empty object.
+_CONFIG = {'seed': 1, 'rate': 1e-5, 'augment': True, 'model': 'mlp(size=8)',
+           'word': 'true', 'number': '3.11', 'nothing': None, 'empty': '',
+           'lines': 'a, "b"\nc\n', 'list': ['x', 1.5], 'inputs': {},
+           'nested': {'model.path': '0e12', 'deep': {'a': 1.}}}
+
+
+def write(directory, **files):
+  directory.mkdir(parents=True)
+  for name, content in files.items():
+    (directory / f'{name}.json').write_text(json.dumps(content))
+  (directory / 'metrics.jsonl').write_text(
+      ''.join(json.dumps(line) + '\n' for line in _LINES))
+  return directory
+
+
+def files_of(directory):
+  """Returns the lines of metrics and the objects of a run, as text."""
+  return {path.name: [
+      json.dumps(json.loads(text), sort_keys=True) for text in (
+          path.read_text().splitlines() if path.suffix == '.jsonl'
+          else [path.read_text()])] for path in directory.iterdir()}
+
+
+def test_runs_are_equal_to_those_of_which_the_tables_were_made(tmp_path):
+  made = {
+      'b': write(tmp_path / 'b', config=_CONFIG, summary={'rounds': 2}),
+      '0': write(tmp_path / '0', config={'seed': 2}, begun={'rounds': 1},
+                 diverged={'error': 'round 3: inf\n'})}
+  (tmp_path / '0' / 'metrics.jsonl').write_text('')
+  kept.add(made, tmp_path / 'tables', {'b': '1234e56', '0': 'abc'})
+  kept.unpack(tmp_path / 'tables', tmp_path / 'back')
+  for name, directory in made.items():
+    assert files_of(tmp_path / 'back' / name) == files_of(directory)
+
+
+def test_runs_with_the_name_of_a_kept_one_replace_it(tmp_path):
+  tables = tmp_path / 'tables'
+  for seed in (1, 2):
+    kept.add({'a': write(tmp_path / f'{seed}', config={'seed': seed})}, tables)
+  kept.add({'b': write(tmp_path / 'b', config={'seed': 3})}, tables)
+  before = [path.read_bytes() for path in sorted(tables.iterdir())]
+  kept.unpack(tables, tmp_path / 'back')
+  assert [json.loads((tmp_path / 'back' / name / 'config.json').read_text())
+          for name in 'ab'] == [{'seed': 2}, {'seed': 3}]
+  assert files_of(tmp_path / 'back' / 'a') == files_of(tmp_path / '2')
+  kept.add({'b': tmp_path / 'back' / 'b'}, tables)  # changes nothing
+  assert [path.read_bytes() for path in sorted(tables.iterdir())] == before
+
+
+@pytest.mark.parametrize(
+    'tables', sorted(ROOT.glob('experiments/results/*/runs.csv')),
+    ids=lambda path: path.parent.name)
+def test_kept_runs_can_be_read(tables):
+  """By the reader of runs and by pandas."""
+  name = tables.parent.name
+  runs = kept.read(name)
+  assert {run.state.kind for run in runs.values()} <= {'finished', 'diverged'}
+  frame = pd.read_csv(tables).set_index('run')
+  assert [*frame.index] == [*runs]
+  rounds = pd.read_csv(tables.parent / 'rounds.csv.xz').groupby('run').size()
+  assert rounds.to_dict() == {
+      name: len(run.lines) for name, run in runs.items() if run.lines}
+  assert all(read.is_run(kept.directory(name) / run) for run in runs)
+
+
+def test_finished_runs_are_kept_without_paths(tmp_path, monkeypatch):
+  for name, last in (('a', 'summary'), ('b', 'diverged'), ('c', 'cohorts')):
+    write(tmp_path / 'runs' / name, config={
+        'seed': 1, 'data_dir': '/home/me', 'workdir': '/home/me/run'},
+          **{last: {'rounds': 2}})
+  monkeypatch.setattr(sys, 'argv', [
+      'keep', str(tmp_path / 'runs'), str(tmp_path / 'kept')])
+  keep.main()
+  kept.unpack(tmp_path / 'kept', tmp_path / 'back')
+  assert {path.name: {*files_of(path)}
+          for path in (tmp_path / 'back').iterdir()} == {
+      'a': {'config.json', 'metrics.jsonl', 'summary.json'},
+      'b': {'config.json', 'metrics.jsonl', 'diverged.json'}}
+  assert files_of(tmp_path / 'back' / 'a')['config.json'] == [
+      '{"data_dir": "DATA_DIR", "seed": 1}']
