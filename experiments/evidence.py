@@ -41,11 +41,11 @@ from experiments.full.analysis import (
   whole_blocks,
 )
 from experiments.full.report import markdown, sentence
-from moon_jax import compare as compare_lib
 from moon_jax import train
 from moon_jax.config import kinds
 from moon_jax.methods import registry
-from moon_jax.report import groups as groups_lib
+from moon_jax.results import arms as arms_lib
+from moon_jax.results import compare as compare_lib
 from moon_jax.results import figures, page, paired, read, stats
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -85,7 +85,7 @@ def rewritten(document: pathlib.Path) -> str:
 
 def runs_table(directory: pathlib.Path, has_speed: bool) -> str:
   """Returns a Markdown table of runs, the most accurate method first."""
-  arms = groups_lib.of_runs([run for run in groups_lib.ended(directory)
+  arms = arms_lib.of_runs([run for run in arms_lib.ended(directory)
                              if run.state.kind == 'finished'])
   percent = lambda arm: [*arm.values(num_rounds=_LAST).values()]
   mus = [*filter(None, map(_mu, arms))]
@@ -95,7 +95,7 @@ def runs_table(directory: pathlib.Path, has_speed: bool) -> str:
     labels = [f'{name} {value}' for name, value in arm.settings.items()
               if name not in ('algorithm', 'content of dataset', *_unread(arm))
               and value not in (
-                  groups_lib.NO_VALUE, groups_lib.usual(name, arms))]
+                  arms_lib.NO_VALUE, arms_lib.usual(name, arms))]
     if (mu := _mu(arm)) and 2 * mus.count(mu) <= len(mus):
       labels.insert(0, f'mu {mu}')
     row = {
@@ -132,7 +132,7 @@ def _measured(name):
 
 @functools.cache
 def _runs_of(name):
-  return groups_lib.ended(kept.directory(name))
+  return arms_lib.ended(kept.directory(name))
 
 
 def _of_last_rounds(runs):
@@ -525,7 +525,7 @@ def kills() -> str:
 def outputs() -> str:
   """What `train` prints at its end, and the differences of `compare`."""
   summary = kept.read('quickstart')['moon-seed0'].summary
-  groups = groups_lib.of_runs(_runs_of('breast_cancer'))
+  groups = arms_lib.of_runs(_runs_of('breast_cancer'))
   lines = compare_lib.differences(groups, compare_lib.baseline(groups))
   return '\n'.join(['```text', train.result(summary), *lines, '```'])
 

@@ -12,7 +12,7 @@ from support.forked import ROOT
 PACKAGE = ROOT / 'moon_jax'
 # What only commands run; they may name flags in plain text.
 OF_COMMANDS = re.compile(
-    r'cli/|doctor/|report/|results/|targets/|(.*/)?__main__|compare|inspect|'
+    r'cli/|doctor/|results/|targets/|(.*/)?__main__|'
     r'data_command|plan|train|config/flags|sweep/(command|toml_file|values)')
 FILES = [path for path in sorted(PACKAGE.rglob('*.py'))
          if not OF_COMMANDS.match(str(path.relative_to(PACKAGE)))]

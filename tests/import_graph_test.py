@@ -15,15 +15,19 @@ LAYERS = (
     'version', 'errors', 'platforms', 'user_code', 'config', 'losses', 'trees',
     'tasks', 'optimizers', 'learning_rates', 'distributed', 'data', 'models',
     'algorithms', 'methods', 'engine', 'simulation', 'leakage', 'rundir',
-    'view', 'results', 'loggers', 'training', 'cli', 'targets', 'sweep',
-    'report', 'inspect', 'compare', 'doctor', 'train', 'plan', 'data_command',
-    '__main__', 'moon_jax')
+    'view', 'loggers', 'training', 'cli', 'targets', 'sweep', 'results',
+    'doctor', 'train', 'plan', 'data_command', '__main__', 'moon_jax')
 
 MAX_LINES = 60  # of a function, see num_lines
 
 
 def room(module: str) -> str:
-  """Returns the directory of a module, or its name at the package's root."""
+  """Returns the directory of a module, or its name at the package's root.
+
+  The commands are a room of their own, wherever they are.
+  """
+  if module.endswith('.__main__'):
+    return '__main__'
   return module.split('.')[1] if '.' in module else module
 
 

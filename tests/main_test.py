@@ -12,7 +12,8 @@ import pytest
 
 import moon_jax as mj
 from moon_jax import __main__ as commands
-from moon_jax import compare, data_command, inspect
+from moon_jax import data_command
+from moon_jax.results import compare, describe
 from support import forked, made_runs, small_runs
 
 
@@ -108,7 +109,7 @@ def test_every_path_of_a_user_may_begin_with_the_home(
   (tmp_path / 'leaf' / 'train' / '0.json').write_text('{}')
   monkeypatch.chdir(tmp_path / 'leaf')  # paths relative to it do not exist
   for main, expected, *args in (
-      (inspect.main, 0, '~/runs/one', '--plot=~/inspect.png'),
+      (describe.main, 0, '~/runs/one', '--plot=~/inspect.png'),
       (compare.main, 0, '~/runs', '--plot=~/compare.png', '--csv=~/all.csv'),
       (data_command.main, 0, 'check', '~/own.npz'),
       (data_command.main, 2, 'check', '~/leaf')):

@@ -66,7 +66,6 @@ def test_it_has_every_file_of_the_package(wheel):
 @pytest.mark.parametrize('words, expected', [
     (['moon-jax', '--help'], 'train'),
     (['moon-jax', 'data', 'list'], 'cifar10'),
-    (['moon-jax-report', '--help'], 'usage'),  # the old name of a command
 ])
 def test_commands(words, expected, installed):
   done = installed(*words)

@@ -20,6 +20,7 @@ from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.results import stats
 from moon_jax.rundir import workdir
+from moon_jax.view import status
 from moon_jax.view.status import is_number
 from moon_jax.view.text import duration
 
@@ -85,8 +86,8 @@ class Run(NamedTuple):
     return [value for _, value in self.series(name)]
 
   def measure(self, part: str = 'test') -> str | None:
-    """Returns `stats.measure`; None if the run has none yet."""
-    return stats.measure({name for line in self.lines for name in line
+    """Returns `status.measure`; None if the run has none yet."""
+    return status.measure({name for line in self.lines for name in line
                           if is_number(line[name])}, part)
 
   def endpoints(self, measure: str | None) -> dict[str, float]:

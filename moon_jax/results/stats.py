@@ -4,7 +4,7 @@ Endpoints are of one run: its best value, the mean of its last rounds, its
 rounds to a target. `moon_jax.results.paired` compares runs.
 """
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 import math
 import statistics
 
@@ -13,16 +13,6 @@ import numpy as np
 from moon_jax.view.text import fixed
 
 LAST = 10  # rounds whose mean is the second endpoint
-
-
-def measure(names: Container[str], part: str = 'test') -> str | None:
-  """Returns the metric by which rounds and runs are compared; None without.
-
-  It is the accuracy, the higher the better, or for tasks without one the loss,
-  the lower the better, of `part`: test, validation or global_heldout.
-  """
-  return next((name for name in (f'{part}_accuracy', f'{part}_loss')
-               if name in names), None)
 
 
 def mean_of_last(values: Sequence[float], num_rounds: int = LAST) -> float:

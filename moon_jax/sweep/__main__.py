@@ -44,13 +44,14 @@ def sweep(config: Config, named: frozenset[str]) -> None:
 
   part, workdir = command.part(_PART.value), command.directory(config)
   built = command.build(config, named, _GRID.value, _SWEEP.value)
+  from moon_jax.results import sweep_table
   from moon_jax.sweep import plan, run  # once the flags are checked
 
   if merged := built.sweep.merged:
     print(f'{merged} combination(s) of settings equal other runs', flush=True)
   if _DRY_RUN.value:
     return print(plan.dry_run(built.sweep, workdir, _MAX_RUNS.value, part))
-  command.finish(built, run.run_sweep(
+  sweep_table.finish(built, run.run_sweep(
       built.sweep, workdir, _MAX_RUNS.value, part), workdir)
 
 

@@ -1,26 +1,21 @@
-"""From a command line to a sweep, and from its results to a table in a file."""
+"""From a command line to a sweep."""
 
 from collections.abc import Container, Sequence
 import dataclasses
 import functools
 import hashlib
 import operator
-import os
-import pathlib
 import re
 from typing import Any, NamedTuple
-import uuid
 
 from moon_jax.config import Config, PARTS
 from moon_jax.data.io import files
 from moon_jax.data.io.files import HASH_DIGITS
-from moon_jax.errors import DivergedError, UserError
+from moon_jax.errors import UserError
 from moon_jax.rundir import identity
-from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.sweep import grid as grid_lib
-from moon_jax.sweep import table, toml_file, values
+from moon_jax.sweep import toml_file, values
 from moon_jax.sweep.grid import Sweep
-from moon_jax.view.text import aligned
 
 
 class Named(NamedTuple):
@@ -96,34 +91,3 @@ def part(text: str) -> tuple[int, int]:
     raise UserError(f'--part must be I/N with I from 0 to N - 1, got {text!r}; '
                     'array jobs are numbered from 0: --array=0-3 for 4 parts')
   return index, count
-
-
-def finish(named: Named, summaries: table.Summaries, directory: str) -> None:
-  """Prints the table of a sweep and writes it to DIRECTORY/sweeps/NAME.md.
-
-  Raises a DivergedError at the end, if a run diverged.
-  """
-  text = table.markdown(named.sweep, summaries)
-  title = ' '.join(named.title.split())
-  parts = filter(None, [
-      f'# {title}' if title else '', named.description.strip(), text,
-      table.directories(named.sweep, summaries)])
-  path = pathlib.Path(directory) / 'sweeps' / f'{named.name}.md'
-  # Several processes that share a sweep may write the file at the same time.
-  scratch = path.with_name(f'{path.name}.{uuid.uuid4().hex}')
-  try:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    workdir_lib.write_atomically(scratch, ('\n\n'.join(parts) + '\n').encode())
-    os.replace(scratch, path)
-  except OSError as error:
-    raise UserError(f'--workdir={directory} must be writable, got '
-                    f'{error.strerror or error} for {path}. The same command '
-                    'writes it again and repeats no run') from error
-  print('\n'.join([*aligned(table.rows(named.sweep, summaries)),
-                   *table.diverged(named.sweep, summaries)]))
-  print(f'table: {path}')
-  diverged = sum(bool(summary) and 'diverged' in summary
-                 for summary in summaries)
-  if diverged:
-    raise DivergedError(f'{diverged} of {len(summaries)} runs diverged; the '
-                        'table names them')

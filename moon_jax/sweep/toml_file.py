@@ -13,8 +13,8 @@ from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.sweep import values as values_lib
 
-# Keys of a file that are not settings, and their types. `moon_jax.report` reads
-# all but the first four; sweeps train the runs of the file whatever they are.
+# Keys of a file that are not settings, and their types. `results.table_file`
+# reads all but the first four; sweeps train the runs whatever they are.
 _KEYS = {
     'title': str, 'description': str, 'flagfile': str, 'runs': list,
     'source': str, 'budgets': str, 'headline': str, 'pages': list,

@@ -25,11 +25,12 @@ def draw(counts_CK: np.ndarray, class_names: Sequence[str],
   `counts_CK` has the examples of each class at each client. Clients without
   names are numbered from 0.
   """
-  from moon_jax.results import figures  # imports scipy.optimize
+  from matplotlib.figure import Figure
 
   num_clients, num_classes = counts_CK.shape
-  figure = figures.empty(np.clip(2.5 + .55 * num_clients, 5, 16),
-                         np.clip(1.5 + .4 * num_classes, 4, 12))
+  figure = Figure((np.clip(2.5 + .55 * num_clients, 5, 16),
+                   np.clip(1.5 + .4 * num_classes, 4, 12)),
+                  layout='constrained')
   fill(figure, counts_CK, class_names, _MAX_COLUMNS)
   axes = figure.axes[0]
   if client_names and num_clients <= _MAX_NAMED:

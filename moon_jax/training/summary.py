@@ -20,11 +20,11 @@ from moon_jax.data import attackers, mapped
 from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import processes
 from moon_jax.errors import setting
-from moon_jax.results import stats
 from moon_jax.simulation import metric_functions
 from moon_jax.simulation.program import Program
 from moon_jax.simulation.simulation import Simulation
 from moon_jax.version import __version__
+from moon_jax.view import status
 from moon_jax.view.text import duration
 
 _OUTPUTS = {'classification': 'classes', 'tokens': 'next tokens',
@@ -33,7 +33,7 @@ _OUTPUTS = {'classification': 'classes', 'tokens': 'next tokens',
 
 def measure(line: dict[str, Any], part: str = 'test') -> str | None:
   """Returns the metric of a line that selects the best round; None without."""
-  return stats.measure(
+  return status.measure(
       {name for name in line if line[name] is not None}, part)
 
 

@@ -24,8 +24,7 @@ def draw(timeline: Timeline, path: pathlib.Path) -> None:
     path: of the PNG file.
   """
   from matplotlib import cm
-
-  from moon_jax.results import figures  # imports scipy.optimize
+  from matplotlib.figure import Figure
 
   shown, row = _shown(timeline)
   last = timeline.seconds[shown - 1]
@@ -36,7 +35,8 @@ def draw(timeline: Timeline, path: pathlib.Path) -> None:
       for client, span, tau in zip(cohort, spans, taus)
       if client in row and span[0] < last]
   y, begin, end, staleness = np.array(updates).reshape(-1, 4).T
-  figure = figures.empty(9, 2.5 + .14 * len(row) + 2 * bool(timeline.staleness))
+  figure = Figure((9, 2.5 + .14 * len(row) + 2 * bool(timeline.staleness)),
+                  layout='constrained')
   heights = 1.2 + .14 * len(row), 2
   axes, *below = np.atleast_1d(figure.subplots(
       2, height_ratios=heights) if timeline.staleness else figure.subplots())

@@ -1,6 +1,6 @@
 """The state of the view: a value, from the events of a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 import dataclasses
 import math
 import numbers
@@ -73,6 +73,16 @@ class Status:
     begun = min(left, self.num_runs)
     return (seconds * (left - begun)
             + max(seconds * begun - (now - self.last_end), 0.))
+
+
+def measure(names: Container[str], part: str = 'test') -> str | None:
+  """Returns the metric by which rounds and runs are compared; None without.
+
+  It is the accuracy, the higher the better, or for tasks without one the loss,
+  the lower the better, of `part`: test, validation or global_heldout.
+  """
+  return next((name for name in (f'{part}_accuracy', f'{part}_loss')
+               if name in names), None)
 
 
 def is_number(value: Any) -> bool:

@@ -6,7 +6,8 @@ import tomllib
 
 import pytest
 
-from moon_jax.report import groups, table_file
+from moon_jax.results import arms as arms_lib
+from moon_jax.results import table_file
 from moon_jax.sweep import table as sweep_table
 from moon_jax.sweep import values
 
@@ -41,7 +42,7 @@ def test_budgets():
       seed=[0, 1, 2])
   for name in COUNTS:
     tables = [read(name, budget) for budget in budgets]
-    assert all(groups.of_table(table, {}) for table in tables)
+    assert all(arms_lib.of_table(table, {}) for table in tables)
     smoke, small = (table.sweep.configs for table in tables)
     assert len(smoke) <= 90 and {run.dataset for run in smoke} == {'digits'}
     assert {run.dataset for run in small} == {DATASETS.get(name, 'cifar10')}
@@ -50,10 +51,10 @@ def test_budgets():
 @pytest.mark.parametrize('name', COUNTS)
 def test_each_published_number_belongs_to_one_arm(name):
   text = (TABLES / f'{name}.toml').read_text(encoding='utf-8')
-  assert f'# python -m moon_jax.report experiments/tables/{name}.toml' in text
+  assert f'# moon-jax report experiments/tables/{name}.toml' in text
   table, seen = read(name), set()
   assert table.title and table.description and table.source
-  assert groups.of_table(table, {})
+  assert arms_lib.of_table(table, {})
   free = {'seed', *table.best_of}
   assert len(table.published) == COUNTS[name]
   for published in table.published:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from moon_jax.report import groups
+from moon_jax.results import arms as arms_lib
 from moon_jax.results import paired, stats
 
 # W. S. Gosset (Student), The Probable Error of a Mean, Biometrika 6, 1908:
@@ -88,8 +88,8 @@ def test_only_intervals_of_accuracies_have_a_limit():
                for values in (
                    {(0, 0): 300., (1, 1): 100., (2, 2): 200.},
                    {(0, 0): 0, (1, 1): 0, (2, 2): 0}))
-  assert groups.compare(new, base, measure='test_loss').high > 400
-  assert math.isnan(groups.compare(new, base).high)
+  assert arms_lib.compare(new, base, measure='test_loss').high > 400
+  assert math.isnan(arms_lib.compare(new, base).high)
 
 
 def test_runs_that_share_a_split_are_one_pair():
@@ -99,10 +99,10 @@ def test_runs_that_share_a_split_are_one_pair():
   crossed = {(seed, split): of_split[split] + .1 * seed
              for seed in range(3) for split in range(3)}
   zeros = dict.fromkeys(crossed, 0.)
-  found = groups.compare(arm(crossed), arm(zeros))
+  found = arms_lib.compare(arm(crossed), arm(zeros))
   np.testing.assert_allclose(found.differences, [1.1, 2.1, 4.1])
   on_one = {seed: value for seed, value in crossed.items() if not seed[1]}
-  assert len(groups.compare(arm(on_one), arm(zeros)).differences) == 3
+  assert len(arms_lib.compare(arm(on_one), arm(zeros)).differences) == 3
 
 
 def test_a_target_is_reached_by_the_running_median():

@@ -50,6 +50,7 @@ def test_runs_without_rounds(tmp_path):
 
 
 def test_pandas_is_imported_only_for_data_frames():
-  code = ('import sys, moon_jax.train, moon_jax.inspect, moon_jax as mj\n'
+  code = ('import sys, moon_jax.train, moon_jax as mj\n'
+          'import moon_jax.results.describe\n'
           'assert "pandas" not in sys.modules and callable(mj.results)')
   subprocess.run([sys.executable, '-c', code], check=True)

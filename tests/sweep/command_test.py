@@ -8,6 +8,7 @@ import pytest
 from moon_jax.cli import command_line
 from moon_jax.config import Config
 from moon_jax.errors import DivergedError, UserError
+from moon_jax.results import sweep_table
 from moon_jax.sweep import command
 from moon_jax.sweep.grid import Sweep
 from support.forked import ROOT
@@ -225,12 +226,12 @@ def test_two_flag_files_are_refused(tmp_path):
 def test_title_and_description_head_the_table(tmp_path):
   sweep = Sweep.grid(Config(dataset='digits'), seed=[0])
   named = command.Named(sweep, 'name', 'Title', 'Some\nwords.\n')
-  command.finish(named, [SUMMARY], str(tmp_path))
+  sweep_table.finish(named, [SUMMARY], str(tmp_path))
   text = (tmp_path / 'sweeps' / 'name.md').read_text()
   assert text.startswith('# Title\n\nSome\nwords.\n\n| n | rounds |')
   assert os.listdir(tmp_path / 'sweeps') == ['name.md']
   with pytest.raises(DivergedError):
-    command.finish(named, [{'diverged': 'NaN', 'rounds': 0}], str(tmp_path))
+    sweep_table.finish(named, [{'diverged': 'NaN', 'rounds': 0}], str(tmp_path))
   assert '0 of 1 (1 diverged)' in (tmp_path / 'sweeps/name.md').read_text()
 
 
@@ -239,4 +240,4 @@ def test_a_directory_that_cannot_be_written(tmp_path):
   named = command.Named(Sweep.grid(Config(dataset='digits'), seed=[0]), 'name')
   with pytest.raises(UserError, match='--workdir=.* must be writable, got File'
                      ' exists'):
-    command.finish(named, [SUMMARY], str(tmp_path))
+    sweep_table.finish(named, [SUMMARY], str(tmp_path))

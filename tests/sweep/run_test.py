@@ -17,7 +17,7 @@ from moon_jax.config import Config
 from moon_jax.distributed import host
 from moon_jax.engine import lanes as lanes_lib
 from moon_jax.errors import InterruptedRun, OutOfMemory, UserError
-from moon_jax.report import groups
+from moon_jax.results import arms as arms_lib
 from moon_jax.rundir import export
 from moon_jax.rundir.checkpoint import Checkpoints
 from moon_jax.rundir.workdir import Workdir
@@ -331,7 +331,7 @@ def test_runs_whose_names_are_equal_are_refused(tmp_path, monkeypatch):
   monkeypatch.setattr(hashlib, 'sha256', lambda *_: hashed())
   both = sweep_of(0, **RARELY) | sweep_of(1, **RARELY)
   assert both.configs == sweep_of(0, 1, **RARELY).configs
-  first, second = groups.keys(both.configs)
+  first, second = arms_lib.keys(both.configs)
   assert first != second
   with pytest.raises(UserError, match=(
       'run seed=0 and run seed=1 must have directories of their own')):

@@ -4,7 +4,7 @@ import pytest
 
 from moon_jax.config import Config, PARTS
 from moon_jax.errors import UserError
-from moon_jax.report import table_file
+from moon_jax.results import table_file
 from moon_jax.sweep import command, toml_file, values
 
 EXAMPLE = """

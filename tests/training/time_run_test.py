@@ -7,8 +7,8 @@ import json
 import jax
 import pytest
 
-from moon_jax import compare
 from moon_jax.errors import UserError
+from moon_jax.results import compare
 from moon_jax.rundir.workdir import Workdir
 from moon_jax.simulation import build
 from moon_jax.training import prepare, run

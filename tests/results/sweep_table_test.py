@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import moon_jax as mj
+from moon_jax.results import sweep_table
 from moon_jax.sweep import table
 from moon_jax.sweep.grid import Sweep
 
@@ -26,7 +27,7 @@ def cells(text):
 def test_rows_have_mean_and_sample_deviation_over_seeds():
   sweep = Sweep.grid(BASE, **MU, seed=[0, 1, 2])
   accuracies = np.array([[.5, .52, .58], [.61, .6, .63]])
-  text = table.markdown(sweep, [
+  text = sweep_table.markdown(sweep, [
       summary(a, a + .1) for a in accuracies.ravel()])
   header, _, *rows = cells(text)
   assert header == ['algorithm.mu', 'n', 'rounds', 'test accuracy (%)',
@@ -40,7 +41,7 @@ def test_rows_have_mean_and_sample_deviation_over_seeds():
 
 def test_unfinished_and_diverged_runs_are_counted_and_named():
   sweep = Sweep.grid(BASE, **MU, seed=[0, 1, 2])
-  text = table.markdown(sweep, [
+  text = sweep_table.markdown(sweep, [
       summary(.5), None, summary(.7, rounds=4),
       {'diverged': 'a loss\nis | NaN', 'rounds': 2}, None, None])
   first, second = cells(text)[2:]
@@ -52,7 +53,7 @@ def test_unfinished_and_diverged_runs_are_counted_and_named():
 
 def test_values_that_agree_in_six_digits_have_rows_of_their_own():
   sweep = Sweep.grid(BASE, learning_rate=[.012345678, .012345679], seed=[0, 1])
-  rows = cells(table.markdown(sweep, [summary(.5)] * 4))[2:]
+  rows = cells(sweep_table.markdown(sweep, [summary(.5)] * 4))[2:]
   assert [row[:2] for row in rows] == [
       ['0.012345678', '2'], ['0.012345679', '2']]
 
@@ -62,7 +63,7 @@ def test_an_argument_that_a_function_does_not_have_is_a_dash():
   sweep = (Sweep.grid(BASE, algorithm=['fedavg'], seed=[0, 1]) |
            Sweep.grid(BASE, algorithm=['moon', 'moon(num_negatives=2)'], **MU,
                       seed=[0, 1]))
-  rows = cells(table.markdown(sweep, [None] * 10))
+  rows = cells(sweep_table.markdown(sweep, [None] * 10))
   assert [row[:3] for row in [rows[0], *rows[2:]]] == [
       ['algorithm', 'algorithm.mu', 'n'], ['fedavg', '–', '0 of 2'],
       ['moon', '1', '0 of 2'], ['moon', '5', '0 of 2'],
@@ -72,13 +73,13 @@ def test_an_argument_that_a_function_does_not_have_is_a_dash():
 
 def test_calls_of_an_axis_are_shown_whole():
   sweep = Sweep.grid(BASE, algorithm=['fedavg', 'moon(mu=1)', 'moon'])
-  assert [row[0] for row in cells(table.markdown(sweep, [None] * 3))] == [
+  assert [row[0] for row in cells(sweep_table.markdown(sweep, [None] * 3))] == [
       'algorithm', '---', 'fedavg', 'moon(mu=1)', 'moon']
 
 
 def test_seeds_alone_are_one_row():
   sweep = Sweep.grid(BASE, seed=[0, 1], partition_seed=[0, 1])
-  text = table.markdown(sweep, [summary(a) for a in (.1, .2, .3, .4)])
+  text = sweep_table.markdown(sweep, [summary(a) for a in (.1, .2, .3, .4)])
   assert [row[:2] for row in cells(text)] == [
       ['n', 'rounds'], ['---:', '---:'], ['4', '7']]
 
@@ -103,6 +104,6 @@ def test_directories_are_listed_by_settings():
   sweep = Sweep.grid(
       mj.Config(dataset='digits'), **MU, seed=[0, 1])
   found = [{'rounds': 2, 'workdir': f'runs/{i}'} for i in range(3)] + [None]
-  assert table.directories(sweep, found).splitlines() == [
+  assert sweep_table.directories(sweep, found).splitlines() == [
       '- algorithm.mu=1 seed=0: `runs/0`', '- algorithm.mu=1 seed=1: `runs/1`',
       '- algorithm.mu=5 seed=0: `runs/2`']

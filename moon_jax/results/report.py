@@ -10,11 +10,12 @@ import shlex
 from moon_jax.config import Config
 from moon_jax.data.io import files as files_lib
 from moon_jax.errors import UserError
-from moon_jax.report import groups, pages, table_file
-from moon_jax.report.groups import Key
-from moon_jax.report.table_file import Table
+from moon_jax.results import arms as arms_lib
+from moon_jax.results import table_file, table_page
+from moon_jax.results.arms import Key
 from moon_jax.results.page import Page
 from moon_jax.results.read import Run
+from moon_jax.results.table_file import Table
 from moon_jax.rundir import workdir as workdir_lib
 from moon_jax.sweep import command as sweep_command
 from moon_jax.sweep import plan, toml_file, values
@@ -48,7 +49,7 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
       (True, f'{workdir}/alone', [])):
     chosen = [table for table in tables if table.pages != ('data',)
               and (table.headline == 'time') == is_timed]
-    find = lambda: groups.find([
+    find = lambda: arms_lib.find([
         *filter(pathlib.Path.is_dir, [pathlib.Path(place)]),
         *further])
     ended[is_timed] = find() if chosen else {}
@@ -66,14 +67,14 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
     if names := [name for name in replacing if name != 'data_dir']:
       raise UserError(f'--{names[0]} does not change the runs in {path}, which '
                       'have ended; remove it')
-  arms_of = lambda table: [] if table.pages == ('data',) else groups.of_table(
+  arms_of = lambda table: [] if table.pages == ('data',) else arms_lib.of_table(
       table, ended[table.headline == 'time'])
   # A page of a directory shows its own runs, whatever runs others hold.
   sources = [*((table, arms_of(table)) for table in tables),
-             *map(groups.of_directory, directories)]
+             *map(arms_lib.of_directory, directories)]
   written = []
   for table, arms in sources:
-    page = pages.make(table, arms, _command(paths, budget, replacing),
+    page = table_page.make(table, arms, _command(paths, budget, replacing),
                       config.data_dir)
     path = _write(page, directory, _stem(table))
     written.append((page, path.name))
@@ -132,7 +133,7 @@ def _missing(tables: Sequence[Table], found: Mapping[Key, Run]
   """Returns the runs that have not ended, each once; None if there are none."""
   configs = [config for table in tables for config in table.sweep.configs]
   first: dict[Key, Config] = {}
-  for key, config in zip(groups.keys(configs), configs):
+  for key, config in zip(arms_lib.keys(configs), configs):
     first.setdefault(key, config)
   missing = tuple(config for key, config in first.items() if key not in found)
   axes = dict.fromkeys(axis for table in tables for axis in table.sweep.axes)
@@ -164,5 +165,5 @@ def _command(paths, budget, replacing) -> str:
   # Without directories above the project's.
   shown = [re.sub(r'^/(.*?/)?(?=experiments/|[^/]*$)', '', path.rstrip('/'))
            for path in paths]
-  return shlex.join(['python', '-m', 'moon_jax.report', *shown, *(
+  return shlex.join(['moon-jax', 'report', *shown, *(
       f'--{name}={values.show(value)}' for name, value in settings.items())])

@@ -1,4 +1,4 @@
-"""The report command: python -m moon_jax.report TABLE... [FLAGS].
+"""The report command: moon-jax report TABLE... [FLAGS].
 
 Trains the runs of tables that are missing, and writes a page for each table:
 our results beside the published ones. docs/tables.md describes the command.
@@ -47,7 +47,7 @@ def main() -> None:
   paths: list[str] = []
 
   def report(config: Config, named: frozenset[str]) -> None:
-    from moon_jax.report import command
+    from moon_jax.results import report as command
 
     command.run(config, paths, named,
                 **{flag.name: flag.value for flag in _FLAGS})
@@ -55,6 +55,3 @@ def main() -> None:
   command_line.start('moon_jax.report', report, _PAGE, is_one_run=False,
                      arguments=paths)
 
-
-if __name__ == '__main__':
-  main()

@@ -9,7 +9,7 @@ from sklearn import manifold
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
-from moon_jax.report import projections
+from moon_jax.results import projections
 from moon_jax.results.page import Page
 from moon_jax.training import run
 from support import page_checks

@@ -8,7 +8,7 @@ import pytest
 
 from moon_jax.config import Config
 from moon_jax.errors import UserError
-from moon_jax.report import groups
+from moon_jax.results import arms as arms_lib
 from moon_jax.results import read
 from moon_jax.simulation import checks
 from support import made_runs
@@ -38,7 +38,7 @@ def test_rows_are_settings_and_runs_are_seeds(arms):
   assert [[value.value for value in arm.published] for arm in arms] == [
       [], [66.3], [], [], [], [69.1, 3], []]
   # Baselines agree in the other settings.
-  found = [groups.baseline_of(arm, arms) for arm in arms]
+  found = [arms_lib.baseline_of(arm, arms) for arm in arms]
   assert found == [None, None, *arms[:2], *arms[:2], arms[3]]
 
 
@@ -48,7 +48,7 @@ def test_the_best_mu_of_each_row(is_finished, arms):
   arms[3] = dataclasses.replace(
       arms[3], published=arms[5].published,
       runs=arms[3].runs if is_finished else {})
-  marked = groups.chosen(arms, ['algorithm.mu'])
+  marked = arms_lib.chosen(arms, ['algorithm.mu'])
   assert [arm.label for arm in marked if arm.is_best] == [
       'MOON, beta 0.1, mu 5', 'MOON, beta 0.5, mu 5'][:1 + is_finished]
   assert [bool(arm.published) for arm in marked] == [
@@ -58,7 +58,7 @@ def test_the_best_mu_of_each_row(is_finished, arms):
 def test_a_budget_keeps_published_values_and_diverged_runs_are_left_out(
     read, find):
   table = read('smoke')
-  arms = groups.of_table(table, find(lambda c: (
+  arms = arms_lib.of_table(table, find(lambda c: (
       [.5], 'NaN' * (c.algorithm.name == 'fedavg' and c.seed == 1)), table))
   # The budget replaces beta, by which they are selected.
   assert {arm.label: [value.value for value in arm.published]
@@ -66,7 +66,7 @@ def test_a_budget_keeps_published_values_and_diverged_runs_are_left_out(
                                'MOON, mu 5': [69.1, 3],
                                'SOLO, local_epochs 6': []}
   assert len(arms[0].members) == 3 and len(arms[0].runs) == 2
-  assert len(groups.compare(arms[1], arms[0]).differences) == 2
+  assert len(arms_lib.compare(arms[1], arms[0]).differences) == 2
 
 
 # Finding finished runs.
@@ -81,7 +81,7 @@ def write(path, values, is_finished=True, **fields):
 
 def of(configs, found):
   """Returns the last accuracies of the runs of configurations."""
-  runs = [found.get(key) for key in groups.keys(configs)]
+  runs = [found.get(key) for key in arms_lib.keys(configs)]
   return [run and run.values('test_accuracy')[-1] for run in runs]
 
 
@@ -101,9 +101,9 @@ def test_runs_are_found_by_what_decides_their_results(tmp_path):
       data_dir='elsewhere'))
   configs = [same, *(dataclasses.replace(FEDAVG, **change) for change in (
       {'seed': 1}, {'on_nan': 'skip_client'}))]
-  found = groups.find([tmp_path / 'a', tmp_path / 'b'])
+  found = arms_lib.find([tmp_path / 'a', tmp_path / 'b'])
   assert of(configs, found) == [.2, None, .3]
-  found = groups.find([tmp_path / 'b', tmp_path / 'a'])
+  found = arms_lib.find([tmp_path / 'b', tmp_path / 'a'])
   assert of(configs, found) == [.4, None, .3]  # the first directory counts
 
 
@@ -119,9 +119,9 @@ def test_a_run_from_a_file_is_not_one_without(tmp_path):
                       **({'init_from': content} if content else {}))
           for i, (path, content, seed) in enumerate([
               ('', '', 0), ('', '', 1), ('a', 'f00', 0), ('b', 'f00', 1)])]
-  assert [len(arm.runs) for arm in groups.of_runs(runs)] == [2, 2]
-  assert groups.differing(runs) == ['content of init_from']
-  key = lambda run: groups.key(
+  assert [len(arm.runs) for arm in arms_lib.of_runs(runs)] == [2, 2]
+  assert arms_lib.differing(runs) == ['content of init_from']
+  key = lambda run: arms_lib.key(
       dataclasses.replace(run.config, seed=0), run.inputs)
   assert key(runs[0]) != key(runs[2]) == key(runs[3])
 
@@ -129,7 +129,7 @@ def test_a_run_from_a_file_is_not_one_without(tmp_path):
 def test_a_finished_run_has_nobody_to_skip(tmp_path):
   """And the split of its seed is that of no split seed."""
   write(tmp_path / 'run', [.1, .2])
-  found = groups.find([tmp_path])
+  found = arms_lib.find([tmp_path])
   assert of([dataclasses.replace(FEDAVG, on_nan='skip_client'),
              dataclasses.replace(FEDAVG, partition_seed=FEDAVG.seed)],
             found) == [.2, .2]
@@ -137,7 +137,7 @@ def test_a_finished_run_has_nobody_to_skip(tmp_path):
 
 def test_a_missing_directory_is_an_error(tmp_path):
   with pytest.raises(UserError, match='no must be a directory .*--runs name'):
-    groups.find([tmp_path / 'no'])
+    arms_lib.find([tmp_path / 'no'])
 
 
 def test_a_page_of_a_directory_shows_runs_by_what_they_read(tmp_path):
@@ -155,12 +155,12 @@ def test_a_page_of_a_directory_shows_runs_by_what_they_read(tmp_path):
       config['algorithm'] = 'gone_now:own(a=1)'
     path.write_text(json.dumps(config | {
         'inputs': {'algorithm': content} if content else {}}))
-  _, arms = groups.of_directory(tmp_path)
+  _, arms = arms_lib.of_directory(tmp_path)
   assert {arm.label: ([*arm.values().values()], len(arm.seeds),
                       len(arm.others)) for arm in arms} == {
       'FedAvg, eval_every 1': ([20., 40.], 2, 0),
       'FedAvg, eval_every 2': ([70.], 1, 0),
       'gone_now:own, content of algorithm ba5': ([60.], 2, 1),
       'gone_now:own, content of algorithm f00': ([30.], 1, 0)}
-  assert [groups.baseline_of(arm, arms) for arm in arms] == [
+  assert [arms_lib.baseline_of(arm, arms) for arm in arms] == [
       None, None, arms[0], arms[0]]

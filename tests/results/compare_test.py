@@ -8,10 +8,8 @@ import sys
 import matplotlib.image
 import pytest
 
-from moon_jax import compare
-from moon_jax.report import groups, pages
-from moon_jax.results import read
-from moon_jax.sweep import table
+from moon_jax.results import arms as arms_lib
+from moon_jax.results import compare, read, sweep_table, table_page
 from moon_jax.sweep.grid import Sweep
 from support import made_runs
 
@@ -137,7 +135,7 @@ def test_groups_have_the_settings_in_which_runs_differ(
   for i, changes in enumerate(fields):
     made_runs.write(tmp_path / str(i), **changes)
   found = [read.read(path) for path in read.find([str(tmp_path)])]
-  assert [group.label for group in groups.of_runs(found)] == labels
+  assert [group.label for group in arms_lib.of_runs(found)] == labels
 
 
 def test_runs_that_do_not_count_are_listed(runs, run):
@@ -224,11 +222,11 @@ def test_all_tables_round_a_mean_alike(run, tmp_path):
       made_runs.write(tmp_path / f'{i}{seed}', values=[.5, .5, .5, value],
                       algorithm=f'moon(mu={i + 1})', seed=seed)
   _, out, _ = run(tmp_path)
-  _, arms = groups.of_directory(tmp_path)
-  page = '\n'.join(pages.accuracy(arms, is_full=False))
+  _, arms = arms_lib.of_directory(tmp_path)
+  page = '\n'.join(table_page.accuracy(arms, is_full=False))
   sweep = Sweep.grid(made_runs.CONFIG, **{
       'algorithm.mu': [i + 1 for i in range(len(pairs))], 'seed': [0, 1]})
-  rows = table.rows(sweep, [
+  rows = sweep_table.rows(sweep, [
       {'rounds': 4, 'test_accuracy': value, 'best_test_accuracy': value}
       for pair in pairs for value in pair])[1:]
   for i, row in enumerate(rows):

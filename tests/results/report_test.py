@@ -1,4 +1,4 @@
-"""python -m moon_jax.report."""
+"""moon-jax report."""
 
 import json
 import pathlib
@@ -9,7 +9,7 @@ import pytest
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
-from moon_jax.report import command
+from moon_jax.results import report as command
 from moon_jax.sweep import run as run_lib
 from support import made_runs
 
@@ -54,7 +54,7 @@ def test_missing_runs_are_trained_once(here, capsys, monkeypatch):
   page = here / 'runs' / 'reports' / 'a-full.html'
   assert f'Methods: {page.relative_to(here)}' in capsys.readouterr().out
   text = page.with_suffix('.md').read_text()
-  assert '| FedAvg |' in text and 'python -m moon_jax.report tables/a' in text
+  assert '| FedAvg |' in text and 'moon-jax report tables/a' in text
   assert page.read_text().startswith('<!DOCTYPE html>')
   assert (here / 'runs/reports/a-full/test-accuracy.svg').exists()
   monkeypatch.setattr(run_lib, 'run_sweep', None)  # nothing is trained again
@@ -136,7 +136,7 @@ def test_invalid_input_is_an_error(paths, given, message, here):
     ('/x/experiments/tables/b.toml', 'experiments/tables/b.toml')])
 def test_commands_name_no_directories_of_the_machine(path, shown):
   assert command._command([path], 'small', {}) == (
-      f'python -m moon_jax.report {shown} --budget=small')
+      f'moon-jax report {shown} --budget=small')
 
 
 def test_tables_of_times_have_runs_that_trained_alone(here, monkeypatch):

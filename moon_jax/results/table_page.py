@@ -9,12 +9,12 @@ import statistics
 
 import numpy as np
 
-from moon_jax.report import groups
-from moon_jax.report.groups import TableArm
-from moon_jax.report.table_file import Table
+from moon_jax.results import arms as arms_lib
 from moon_jax.results import figures, paired, stats
 from moon_jax.results import page as page_lib
+from moon_jax.results.arms import TableArm
 from moon_jax.results.page import Figure, Page
+from moon_jax.results.table_file import Table
 from moon_jax.sweep import table as sweep_table
 from moon_jax.sweep.table import NO_VALUE
 from moon_jax.sweep.values import show
@@ -44,7 +44,7 @@ def make(table: Table, arms: Sequence[TableArm], command: str,
         table.description, *_extra(table, (), data_dir), *_facts(table),
         '## Command', f'```\n{command}\n```'])
   is_full = table.budget == 'full' and not table.changed
-  arms = groups.chosen(arms, table.best_of)
+  arms = arms_lib.chosen(arms, table.best_of)
   is_timed = table.headline == 'time'
   accuracies = accuracy(arms, is_full) + of_clients(arms)
   rounds = rounds_to_baseline(arms)
@@ -62,11 +62,11 @@ def _extra(table, arms, data_dir):
   """Returns the sections of `Table.pages`."""
   parts: Section = []
   if 'data' in table.pages:
-    from moon_jax.report import data_page
+    from moon_jax.results import data_page
 
     parts += data_page.sections(table.sweep.configs)
   if 'projections' in table.pages:
-    from moon_jax.report import projections
+    from moon_jax.results import projections
 
     firsts = {arm.label: next(iter(arm.runs.values())).path
               for arm in arms if arm.runs}
@@ -223,8 +223,8 @@ def number(value: float) -> str:
 
 def differences(arms: Sequence[TableArm]) -> Section:
   """Returns paired differences from baselines, [] if there are none."""
-  found = [(arm, baseline, groups.compare(arm, baseline)) for arm in arms
-           if (baseline := groups.baseline_of(arm, arms))]
+  found = [(arm, baseline, arms_lib.compare(arm, baseline)) for arm in arms
+           if (baseline := arms_lib.baseline_of(arm, arms))]
   if not found:
     return []
   holm = paired.holm([pairs.p_value for _, _, pairs in found])
@@ -254,7 +254,7 @@ def rounds_to_baseline(arms: Sequence[TableArm]) -> Section:
   """Returns the rounds to the baseline's final accuracy, [] for no baseline."""
   rows = []
   for arm in arms:
-    baseline = groups.baseline_of(arm, arms)
+    baseline = arms_lib.baseline_of(arm, arms)
     if baseline is None:
       continue
     # Of fractions: percentages could round the target above the curve.
@@ -348,7 +348,7 @@ def time(arms: Sequence[TableArm], is_timed: bool) -> Section:
         of.summaries(name) or [math.nan])
     text = lambda value, form=',.2f': (
         '' if math.isnan(value) else f'{value:{form}}')
-    seconds, base = median('seconds_per_round'), groups.baseline_of(arm, arms)
+    seconds, base = median('seconds_per_round'), arms_lib.baseline_of(arm, arms)
     rows.append({
         'arm': arm.label, 'seconds per round': text(seconds),
         'examples/s': text(median('examples_per_second'), ',.0f'),

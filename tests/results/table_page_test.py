@@ -6,9 +6,10 @@ import types
 
 import pytest
 
-from moon_jax.report import groups, pages
-from moon_jax.report.table_file import Published
+from moon_jax.results import arms as arms_lib
+from moon_jax.results import table_page
 from moon_jax.results.read import State
+from moon_jax.results.table_file import Published
 from support import made_runs, page_checks
 
 
@@ -22,7 +23,7 @@ def rows(section):
 
 
 def test_accuracies_are_beside_published_ones(arms):
-  found = rows(pages.accuracy(arms, is_full=True))
+  found = rows(table_page.accuracy(arms, is_full=True))
   fedavg, moon = found['FedAvg, beta 0.5'], found['MOON, beta 0.5, mu 5']
   assert fedavg == {
       'arm': 'FedAvg, beta 0.5', 'ours, last round (%)': '61.0 ± 1.0',
@@ -32,7 +33,7 @@ def test_accuracies_are_beside_published_ones(arms):
   assert moon['p, Welch'] and moon['95% interval'].startswith('-')
   assert {*found['SOLO'].values()} == {'SOLO', '0 of 3', ''}
   # Only the full budget is tested against published values.
-  row = rows(pages.accuracy(arms, is_full=False))['SOLO']
+  row = rows(table_page.accuracy(arms, is_full=False))['SOLO']
   assert 'published (%)' in row and 'p, Welch' not in row
 
 
@@ -43,23 +44,23 @@ def test_accuracies_of_clients_are_beside_published_ones():
               Published({}, measure, value, .5, 3, ''),))
       for label, measure, value, x in (
           ('FedAvg', 'global', 31.89, .2), ('FedPer', 'personal', 49.63, .4)))
-  found = rows(pages.of_clients([fedavg, fedper]))
+  found = rows(table_page.of_clients([fedavg, fedper]))
   columns = 'published, global (%)', 'published, of clients (%)'
   assert [[found[arm][name] for name in columns] for arm in found] == [
       ['31.89 ± 0.5', ''], ['', '49.63 ± 0.5']]
   assert found['FedPer']['models of clients (%)'].startswith('40.0')
   other = fedavg.published[0]._replace(measure='accuracy')
-  only = rows(pages.of_clients([types.SimpleNamespace(
+  only = rows(table_page.of_clients([types.SimpleNamespace(
       **vars(fedavg) | {'published': (other,)})]))
   assert not [name for name in only['FedAvg'] if 'published' in name]
 
 
 def test_published_numbers_have_their_decimals():
-  assert [*map(pages.number, (23., 53.12, .5))] == ['23.0', '53.12', '0.5']
+  assert [*map(table_page.number, (23., 53.12, .5))] == ['23.0', '53.12', '0.5']
 
 
 def test_differences_from_the_baseline(arms):
-  found = rows(pages.differences(arms))
+  found = rows(table_page.differences(arms))
   moon, solo = found['MOON, beta 0.5, mu 5'], found['SOLO']
   assert moon['our difference'] == '+10.83' and moon['pairs'] == '3'
   assert moon['published difference'] == '+2.8' and moon['verdict'] == 'higher'
@@ -69,7 +70,7 @@ def test_differences_from_the_baseline(arms):
 
 def test_rounds_to_the_baseline(arms):
   """The median of 5 evaluated rounds is the later accuracy from round 6 on."""
-  found = rows(pages.rounds_to_baseline(arms))
+  found = rows(table_page.rounds_to_baseline(arms))
   assert found['MOON, beta 0.5, mu 5'] == {
       'arm': 'MOON, beta 0.5, mu 5', 'published': '3', 'ours, rounds': '6',
       'target: last round of': 'FedAvg, beta 0.5'}
@@ -87,15 +88,16 @@ def test_rounds_to_the_baseline(arms):
      if config.algorithm.name == 'moon' else [.1] * 7 + [.5], '8')])
 def test_rounds_to_the_baseline_of_other_curves(
     values, rounds, table, find):
-  found = rows(pages.rounds_to_baseline(groups.of_table(table, find(values))))
+  found = rows(table_page.rounds_to_baseline(
+      arms_lib.of_table(table, find(values))))
   assert found['MOON, beta 0.5, mu 5']['ours, rounds'] == rounds
 
 
 def test_times_and_commands(arms):
-  fedavg = rows(pages.time(arms, is_timed=False))['FedAvg, beta 0.5']
+  fedavg = rows(table_page.time(arms, is_timed=False))['FedAvg, beta 0.5']
   assert fedavg['seconds per round'] == '3.00'  # 2, 3 and 4
   assert fedavg['MB per round'] == '4.00'
-  section = pages.commands(arms, 'the command')
+  section = table_page.commands(arms, 'the command')
   assert '```\nthe command\n```' in section
   found = rows(section)
   fedavg, moon = found['FedAvg, beta 0.1'], found['MOON, beta 0.5, mu 1']
@@ -106,18 +108,18 @@ def test_times_and_commands(arms):
 
 
 def test_curves_have_a_text_with_their_last_values(table, arms):
-  section = pages.curves(arms, table, True)
+  section = table_page.curves(arms, table, True)
   names = [figure.name for figure in section[1:]]
   assert names == ['test-accuracy', 'test-loss', 'train-loss']
   assert 'FedAvg, beta 0.5: 61' in section[1].alt
   assert 'FedAvg, beta 0.5: 0.25' in section[2].alt  # 2 / 8
-  assert pages.curves([], table, True) == []
+  assert table_page.curves([], table, True) == []
 
 
 def test_many_curves_have_several_figures_the_best_first(
     table, arms, monkeypatch):
-  monkeypatch.setattr(pages, '_MOST_LINES', 4)
-  section = pages.curves(arms, table, True)
+  monkeypatch.setattr(table_page, '_MOST_LINES', 4)
+  section = table_page.curves(arms, table, True)
   assert [figure.name for figure in section[1:5]] == [
       'test-accuracy-1', 'test-accuracy-2', 'test-loss-1', 'test-loss-2']
   firsts, rests = (
@@ -128,7 +130,7 @@ def test_many_curves_have_several_figures_the_best_first(
 
 
 def test_a_page_names_its_budget_and_what_is_missing(table, arms):
-  page = pages.make(table, arms, 'the command')
+  page = table_page.make(table, arms, 'the command')
   assert page.banner == ('FULL BUDGET: dataset digits; num_rounds 8; '
                          'local_epochs 10; 21 runs.')
   assert '18 of 21 runs have ended' in page.parts[1]
@@ -139,8 +141,8 @@ def test_a_page_names_its_budget_and_what_is_missing(table, arms):
       'Time and communication', 'Notes', 'Commands']
   assert not page_checks.errors(page.html())
   # No run has ended, at another budget.
-  page = pages.make(table._replace(budget='smoke', changed=True),
-                    groups.of_table(table, {}), 'c')
+  page = table_page.make(table._replace(budget='smoke', changed=True),
+                    arms_lib.of_table(table, {}), 'c')
   assert page.banner.startswith('SMOKE BUDGET, CHANGED: dataset digits; num_')
   assert 'nothing about the methods' in page.banner
   assert not page_checks.errors(page.html()) and '## Curves' not in page.parts
@@ -148,21 +150,21 @@ def test_a_page_names_its_budget_and_what_is_missing(table, arms):
 
 def test_rows_that_were_chosen_are_bold(arms):
   arms[1] = dataclasses.replace(arms[1], is_best=True)
-  _, table = pages.accuracy(arms, is_full=False)
+  _, table = table_page.accuracy(arms, is_full=False)
   bold = [line[:4] == '| **' for line in table.splitlines()[4:]]
   assert bold == [False, True, *[False] * 5]
   assert 'chosen by their accuracy' in table
 
 
 def test_diverged_runs_are_listed(table, found):
-  arms = groups.of_table(table, {
+  arms = arms_lib.of_table(table, {
       key: run._replace(state=State('diverged', '', 'NaN in round 3'))
       if i == 0 else run
       for i, (key, run) in enumerate(found.items())})
-  fedavg = rows(pages.accuracy(arms, is_full=True))['FedAvg, beta 0.1']
+  fedavg = rows(table_page.accuracy(arms, is_full=True))['FedAvg, beta 0.1']
   assert fedavg['runs'] == '2 of 3 (1 diverged)'
   assert ('| FedAvg, beta 0.1 | 0 | `NaN in round 3` |'
-          in pages.commands(arms, 'x')[-1])
+          in table_page.commands(arms, 'x')[-1])
 
 
 @pytest.fixture
@@ -173,7 +175,8 @@ def of_directory(tmp_path):
       for seed in seeds:
         made_runs.write(tmp_path / f'{algorithm}{seed}', [*values],
                         algorithm=algorithm, seed=seed, num_rounds=len(values))
-    return pages.make(*groups.of_directory(tmp_path), 'COMMAND').markdown()
+    return table_page.make(
+        *arms_lib.of_directory(tmp_path), 'COMMAND').markdown()
   return page
 
 
@@ -197,5 +200,5 @@ def test_a_page_of_enough_rounds_and_seeds_has_all_columns(of_directory):
     ([.01], 'adjusted for 1 comparison.'),
     ([.01, .2], 'adjusted for 2 comparisons.')])
 def test_comparisons_are_counted(p_values, text, monkeypatch, of_directory):
-  monkeypatch.setattr(pages.paired, 'holm', lambda values: p_values)
+  monkeypatch.setattr(table_page.paired, 'holm', lambda values: p_values)
   assert text in of_directory(0)

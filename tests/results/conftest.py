@@ -4,7 +4,8 @@ import functools
 
 import pytest
 
-from moon_jax.report import groups, table_file
+from moon_jax.results import arms as arms_lib
+from moon_jax.results import table_file
 from support import made_runs
 
 TEXT = """
@@ -97,8 +98,8 @@ def table(read):
 
 @pytest.fixture(scope='session')
 def find(table, tmp_path_factory):
-  """Returns a function: `groups.find` of FedAvg and MOON with such values."""
-  return lambda values, table=table: groups.find([made_runs.write_all(
+  """Returns a function: `arms_lib.find` of FedAvg and MOON with such values."""
+  return lambda values, table=table: arms_lib.find([made_runs.write_all(
       tmp_path_factory.mktemp('runs'), [
           config for config in table.sweep.configs
           if config.algorithm.name != 'solo'], values)])
@@ -112,4 +113,4 @@ def found(find):
 @pytest.fixture
 def arms(table, found):
   """FedAvg and MOON of mu 1 and 5, each with beta 0.1 and 0.5, and SOLO."""
-  return groups.of_table(table, found)
+  return arms_lib.of_table(table, found)

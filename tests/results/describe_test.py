@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 import matplotlib.image
 import pytest
 
-from moon_jax import inspect as command
 from moon_jax.errors import UserError
+from moon_jax.results import describe as command
 from moon_jax.results import figures, read
 from support import made_runs
 
@@ -51,7 +51,8 @@ def test_a_closed_pipe_ends_the_command_silently(tmp_path):
   path = made_runs.write(tmp_path / 'run')
   reader, writer = os.pipe()
   os.close(reader)
-  done = subprocess.run([sys.executable, '-m', 'moon_jax.inspect', str(path)],
+  done = subprocess.run([sys.executable, '-m', 'moon_jax', 'inspect',
+                         str(path)],
                         stdout=writer, stderr=subprocess.PIPE, check=False)
   os.close(writer)
   assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b'')

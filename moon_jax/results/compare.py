@@ -1,4 +1,4 @@
-"""Compares runs: python -m moon_jax.compare RUN RUN ...
+"""Compares runs: moon-jax compare RUN RUN ...
 
 Each RUN is the directory of a run, a directory above several such as that of a
 sweep, or a pattern. Runs that differ only in their seeds are one row: mean ±
@@ -16,9 +16,9 @@ import pandas as pd
 
 from moon_jax.cli import file_command
 from moon_jax.errors import UserError
-from moon_jax.report import groups as groups_lib
-from moon_jax.report.groups import Arm
+from moon_jax.results import arms as arms_lib
 from moon_jax.results import frames, paired, read, stats
+from moon_jax.results.arms import Arm
 from moon_jax.sweep.table import SEEDS
 from moon_jax.view.text import aligned, duration, fixed, metric, wrapped
 
@@ -62,10 +62,10 @@ def _compare(arguments: argparse.Namespace) -> None:
         1 < target <= 100)
     raise UserError('--target must be a fraction above 0, at most 1, or a loss '
                     f'above 0; got {target:g}.{percent}')
-  groups = groups_lib.of_runs(runs)
+  groups = arms_lib.of_runs(runs)
   if not all(read.is_run(path) for path in arguments.runs):
     # The names of directories end with hashes: their order means nothing.
-    groups.sort(key=groups_lib.order)
+    groups.sort(key=arms_lib.order)
   base = baseline(groups, arguments.baseline)
   if target is None and base.runs:
     target = statistics.mean(  # exact: fmean may be above equal numbers
@@ -242,7 +242,7 @@ def differences(groups: Sequence[Arm], base: Arm,
       continue
     every = [{run.config.eval_every for run in one.runs.values()}
              for one in (arm, base)]
-    found = [groups_lib.compare(arm, base, n, measure) for n in (1, stats.LAST)]
+    found = [arms_lib.compare(arm, base, n, measure) for n in (1, stats.LAST)]
     rows.append([_label(arm), str(len(found[0].differences)), *(
         'other --eval_every' if n > 1 and len(set.union(*every)) > 1 else
         fixed(pairs.mean, digits, '+')
@@ -269,6 +269,3 @@ def _notes(groups):
                      f'{run.path.name}: {reason}')
   return lines
 
-
-if __name__ == '__main__':
-  main()

@@ -7,7 +7,7 @@ import pytest
 
 from moon_jax.config import Config
 from moon_jax.data import sources, split
-from moon_jax.report import data_page
+from moon_jax.results import data_page
 from moon_jax.results.page import Figure, Page
 from support import page_checks
 

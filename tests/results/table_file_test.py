@@ -4,8 +4,8 @@ import pytest
 
 from moon_jax.config import Part
 from moon_jax.errors import UserError
-from moon_jax.report import table_file
-from moon_jax.report.table_file import Published
+from moon_jax.results import table_file
+from moon_jax.results.table_file import Published
 from moon_jax.sweep import values
 
 

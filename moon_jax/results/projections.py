@@ -1,6 +1,6 @@
 """t-SNE of the projections z of test examples under final global models.
 
-python -m moon_jax.report.projections RUN [RUN...] --data_dir=DIR --out=FILE.svg
+python -m moon_jax.results.projections RUN... --data_dir=DIR --out=FILE.svg
 
 RUN is the work directory of a finished run, or a file that `moon_jax.load`
 reads. The method is scikit-learn's: van der Maaten and Hinton, Visualizing Data
@@ -135,7 +135,7 @@ def neighbour_accuracy(z_NF: np.ndarray, labels: np.ndarray) -> float:
 def main() -> None:
   """Runs the command; exits with status 2 for invalid arguments or runs."""
   parser = argparse.ArgumentParser(
-      prog='python -m moon_jax.report.projections', description=__doc__,
+      prog='python -m moon_jax.results.projections', description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument('runs', nargs='+', metavar='RUN',
                       help='work directory of a finished run')

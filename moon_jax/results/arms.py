@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 from moon_jax.config import Config, FACTS, flags_with, PARTS, parts
 from moon_jax.errors import UserError
 from moon_jax.methods import registry
-from moon_jax.report import table_file
-from moon_jax.report.table_file import Block, Published, Table
-from moon_jax.results import frames, paired, read, stats
+from moon_jax.results import frames, paired, read, stats, table_file
 from moon_jax.results.paired import Comparison
 from moon_jax.results.read import Run
+from moon_jax.results.table_file import Block, Published, Table
 from moon_jax.rundir import identity
 from moon_jax.simulation import checks
 from moon_jax.sweep import table as sweep_table

@@ -1,4 +1,4 @@
-"""Describes a run: python -m moon_jax.inspect RUN.
+"""Describes a run: moon-jax inspect RUN.
 
 RUN is the directory of a run, finished or still running. The output has at most
 80 columns. docs/looking_at_runs.md describes it.
@@ -265,6 +265,3 @@ def _cell(name, value):
     return f'{value:,.0f}'
   return texts.metric(name, value)
 
-
-if __name__ == '__main__':
-  main()

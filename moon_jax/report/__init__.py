@@ -1,1 +1,0 @@
-"""Figures, tables and statistics of runs."""
