@@ -1,6 +1,6 @@
 """Measures speed: against a plain PyTorch loop, and over numbers of clients.
 
-python -m benchmarks.bench --data_dir=DIR --out=experiments/results/bench_cpu
+python -m benchmarks.bench --data_dir=DIR --out=OUT
 
 recipe   The paper's CIFAR-10 setting (10 clients, Dirichlet 0.5, the split of
          seed 0, batches of 64), FedAvg and MOON (mu 5, k 1), with and without

@@ -1,6 +1,6 @@
 """Measures the errors of --model.precision and --model.dtype against float64.
 
-python -m benchmarks.precision --out=experiments/results/precision
+python -m benchmarks.precision --out=OUT
 
 The errors are differences from the golden vectors, reference values that
 PyTorch computed in float64. For each precision this measures the errors of

@@ -6,7 +6,8 @@ Replaces the text between <!-- generated: NAME --> and <!-- end --> (in flag
 files between # generated: NAME and # end) by what the function NAME, or that of
 `BLOCKS`, returns, and draws the plots of experiments/full. A test fails if a
 block is not what the kept files give, or if a figure stands outside of a block
-(tests/experiments/evidence_test.py).
+(tests/experiments/evidence_test.py). `python -m experiments.keep` keeps runs
+and measurements.
 """
 
 from collections.abc import Callable
@@ -46,7 +47,7 @@ from moon_jax.config import kinds
 from moon_jax.methods import registry
 from moon_jax.results import arms as arms_lib
 from moon_jax.results import compare as compare_lib
-from moon_jax.results import figures, page, paired, read, stats
+from moon_jax.results import page, paired, read, stats
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / 'experiments' / 'results'
@@ -127,7 +128,7 @@ def _unread(arm):
 
 
 def _measured(name):
-  return json.loads((RESULTS / name).read_text())
+  return kept.measurements()[name]
 
 
 @functools.cache
@@ -186,14 +187,14 @@ def speed() -> str:
 def _multiples(name, algorithm):
   """Returns seconds per round over those of moon_jax, one per measurement.
 
-  They are those of the faster mode of a simulator. growth.json is of another
-  processor, and elsewhere.json of a third machine, without kept logs.
+  They are those of the faster mode of a simulator. peers_growth is of
+  another processor, and peers_elsewhere of a third machine, without kept logs.
   """
   modes = _PEERS.get(name, (name,))
   found = []
-  for file in 'peers', 'growth':
+  for measurement in 'peers', 'peers_growth':
     seconds: dict[str, list[float]] = {}
-    for run in _measured(f'peers/{file}.json')['runs']:
+    for run in _measured(measurement)['runs']:
       if (run['algorithm'], run['clients']) == (
           algorithm, peers_report.CLIENTS):
         seconds.setdefault(run['side'], []).append(
@@ -202,14 +203,14 @@ def _multiples(name, algorithm):
              for mode in modes if mode in seconds]
     if means:
       found.append(min(means) / statistics.fmean(seconds['moon_jax']))
-  elsewhere = _measured('peers/elsewhere.json')[algorithm]
+  elsewhere = _measured('peers_elsewhere')[algorithm]
   return found + [elsewhere[mode] for mode in modes if mode in elsewhere]
 
 
-def _ratios_of_passes(file, side):
+def _ratios_of_passes(measurement, side):
   """Returns a side's seconds per round of FedAvg over moon_jax's, by pass."""
   seconds = {(run['pass'], run['side']): peers_report.seconds_per_round(run)
-             for run in _measured(f'peers/{file}.json')['runs']
+             for run in _measured(measurement)['runs']
              if (run['algorithm'], run['clients']) == (
                  'fedavg', peers_report.CLIENTS)}
   return [value / seconds[number, 'moon_jax']
@@ -220,7 +221,7 @@ def _loop_multiples(algorithm):
   """Returns those of the PyTorch loop in processes, of bench.py too."""
   return _multiples('PyTorch loop, processes', algorithm) + [
       case['ratio_to_processes'] for name, case in _measured(
-          'bench_cpu/recipe.json')['cases'].items()
+          'recipe')['cases'].items()
       if name.startswith(algorithm)]
 
 
@@ -228,13 +229,13 @@ def _of_100_clients():
   """Returns the ratio of the loop in processes with 100 clients."""
   seconds = lambda side: statistics.fmean(
       peers_report.seconds_per_round(run)
-      for run in _measured('peers/growth.json')['runs']
+      for run in _measured('peers_growth')['runs']
       if (run['side'], run['clients']) == (side, 100))
   return seconds('PyTorch loop, processes') / seconds('moon_jax')
 
 
 def _resnet_ratios():
-  return [case[field] for case in _measured('bench_cpu/resnets.json')[
+  return [case[field] for case in _measured('resnets')[
       'cases'].values() for field in ('ratio', 'ratio_to_processes')]
 
 
@@ -246,9 +247,10 @@ def speed_ranges() -> str:
           lambda algorithm, name=name: _multiples(name, algorithm))
     rows.append([name, *(f'{_span(found)} ({len(found)})' if (
         found := of(algorithm)) else '' for algorithm in ('fedavg', 'moon'))])
-  elsewhere = _measured('peers/elsewhere.json')
-  passes = [ratio for file in ('peers', 'growth')
-            for ratio in _ratios_of_passes(file, 'PyTorch loop, processes')]
+  elsewhere = _measured('peers_elsewhere')
+  passes = [ratio for measurement in ('peers', 'peers_growth')
+            for ratio in _ratios_of_passes(
+                measurement, 'PyTorch loop, processes')]
   first = lambda algorithm: _multiples('PyTorch loop', algorithm)[0]
   over_loop = lambda algorithm: _span([
       _multiples(name, algorithm)[0] / first(algorithm)
@@ -261,7 +263,7 @@ def speed_ranges() -> str:
       'PyTorch loop also two rows of the table above; and one by\na reviewer '
       f'on another machine ({elsewhere["cpu"]}, {elsewhere["passes"]} passes), '
       'whose logs are not kept\n([figures]'
-      '(../experiments/results/peers/elsewhere.json)). Each is a mean or '
+      '(../experiments/results/measurements.json)). Each is a mean or '
       'median; single passes vary more: those of the\nPyTorch loop in '
       f'processes from {_span(passes)} for FedAvg. FL-bench and Flower '
       'count in the faster of two modes;\npfl-research was run in one process '
@@ -275,54 +277,49 @@ def speed_ranges() -> str:
 
 
 def recipe() -> str:
-  kept = _measured('bench_cpu/recipe.json')
+  data = _measured('recipe')
   pairs, to_processes = ([
-      x for case in kept['cases'].values() for x in case[field]]
+      x for case in data['cases'].values() for x in case[field]]
       for field in ('ratios', 'ratios_to_processes'))
   return (
-      f'{bench.recipe_markdown(kept)}\n\n'
+      f'{bench.recipe_markdown(data)}\n\n'
       'Before timing, losses and weights of moon_jax and PyTorch agreed to '
-      f'{max(kept["differences"].values()):.0e}. A ratio is the\nmedian of '
-      f'{len(pairs) // len(kept["cases"])} paired ratios; all pairs: '
+      f'{max(data["differences"].values()):.0e}. A ratio is the\nmedian of '
+      f'{len(pairs) // len(data["cases"])} paired ratios; all pairs: '
       f'{_span(pairs)}, to processes {_span(to_processes)}. The load average '
       'before the start was '
-      f'{kept["load_average_before"]:.1f}.')
+      f'{data["load_average_before"]:.1f}.')
 
 
 def resnets() -> str:
-  kept = _measured('bench_cpu/resnets.json')
-  least = min(len(case['ratios']) for case in kept['cases'].values())
-  return (f'{_against_loop("bench_cpu/resnets.json")}\n\n'
+  data = _measured('resnets')
+  least = min(len(case['ratios']) for case in data['cases'].values())
+  return (f'{_against_loop("resnets")}\n\n'
           f'Medians of {least} rounds, in which the sides take turns; '
-          f'{kept["cpu"].replace("(R)", "")}; PyTorch '
-          f'{kept["versions"]["torch"].partition("+")[0]}. In the order of the '
+          f'{data["cpu"].replace("(R)", "")}; PyTorch '
+          f'{data["versions"]["torch"].partition("+")[0]}. In the order of the '
           'rows\nmoon_jax compiled in ' + ', '.join(
               f'{case["ours"]["compile_seconds"]:.0f}'
-              for case in kept['cases'].values()) + ' s. The load average '
+              for case in data['cases'].values()) + ' s. The load average '
           'before the start, after other work, was '
-          f'{kept["load_average_before"]:.1f}.')
+          f'{data["load_average_before"]:.1f}.')
 
 
 def _against_loop(name):
-  kept = _measured(name)['cases']
+  data = _measured(name)['cases']
   rate = lambda case, side: bench.rate_text(case[side]['examples_per_second'])
   return markdown([[
       'case', 'moon_jax, examples/s', 'PyTorch, two threads', 'ratio',
       'PyTorch, two processes', 'ratio']] + [
       [name, rate(case, 'ours'), rate(case, 'theirs'), f'{case["ratio"]:.2f}',
        rate(case, 'processes'), f'{case["ratio_to_processes"]:.2f}']
-      for name, case in kept.items()])
+      for name, case in data.items()])
 
 
 def scaling_short() -> str:
-  tables = _measured('bench_cpu/scaling.json')['tables']
+  tables = _measured('scaling')['tables']
   title, points = next(iter(tables.items()))
   return bench.scaling_markdown({title: points})
-
-
-def _gpu_lines():
-  path = RESULTS / 'gpu' / 'results.jsonl'
-  return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def _gpu_seconds(line):
@@ -332,7 +329,7 @@ def _gpu_seconds(line):
 
 
 def gpu_short() -> str:
-  device, *lines = [line for line in _gpu_lines() if 'result' in line]
+  device, *lines = [line for line in _measured('gpu') if 'result' in line]
   seconds = [_gpu_seconds(line) for line in lines
              if line['part'] == 'speed: moon, 10 lanes']
   golden = [line['result'] for line in lines
@@ -347,7 +344,7 @@ def gpu_short() -> str:
 
 
 def gpu() -> str:
-  device, *lines = _gpu_lines()
+  device, *lines = _measured('gpu')
   versions = ', '.join(
       f'{name} {version}' for name, version in
       device['result']['versions'].items() if name not in ('moon_jax', 'torch'))
@@ -368,8 +365,8 @@ def gpu() -> str:
 
 
 def _cross_device_sides():
-  kept = _measured('cross_device/cross_device.json')['sides']
-  return [kept[side] for side in ('moon_jax', 'pfl_processes')]
+  data = _measured('cross_device')['sides']
+  return [data[side] for side in ('moon_jax', 'pfl_processes')]
 
 
 def _cross_device_seconds():
@@ -377,7 +374,7 @@ def _cross_device_seconds():
           for runs in _cross_device_sides()]
 
 
-def cross_device(to_results: str = '../experiments/results/') -> str:
+def cross_device() -> str:
   sides = _cross_device_sides()
   ours, theirs = _cross_device_seconds()
   our_memory, their_memory = (
@@ -387,23 +384,24 @@ def cross_device(to_results: str = '../experiments/results/') -> str:
       f'A round took {ours:.2f} s and {our_memory:.1f} GB with moon_jax, and '
       f'{theirs:.2f} s and {their_memory:.1f} GB with pfl-research in two '
       'processes\n(medians of '
-      f'{len(sides[0])}; [table]({to_results}cross_device/cross_device.md)).')
+      f'{len(sides[0])}; [table]'
+      '(../experiments/results/README.md#cross_device)).')
 
 
 def million() -> str:
-  kept = _measured('million/million.json')
+  data = _measured('million')
   return 'A million clients: ' + '; '.join(
       f'`{name}` {case["seconds_per_round"]:.2f} s per round at '
-      f'{case["peak_megabytes"] / 1000:.1f} GB' for name, case in kept.items()
+      f'{case["peak_megabytes"] / 1000:.1f} GB' for name, case in data.items()
   ) + '.'
 
 
 def million_table() -> str:
-  kept = _measured('million/million.json')
+  data = _measured('million')
   rows = [['case', 'seconds to the end of round 1', 'seconds per round',
            'peak memory, GB', 'state of all clients, GB', 'state on disk, GB',
            'clients trained']]
-  for name, case in kept.items():
+  for name, case in data.items():
     gb = lambda field, case=case: f'{case[field] / 1000:.2f}'
     rows.append([f'`{name}`', f'{case["seconds_to_first_round"]:.0f}',
                  f'{case["seconds_per_round"]:.2f}', gb('peak_megabytes'),
@@ -413,12 +411,12 @@ def million_table() -> str:
 
 
 def sweep() -> str:
-  kept = _measured('sweep/sweep.json')
-  n = len(kept['repeats'])
+  data = _measured('sweep')
+  n = len(data['repeats'])
   return (
-      f'The sweep is {kept["median"]["command_ratio"]:.2f} times as fast as '
+      f'The sweep is {data["median"]["command_ratio"]:.2f} times as fast as '
       f'the single commands (median of {n} repeats), and\n'
-      f'{kept["median"]["training_ratio"]:.2f} times without start and '
+      f'{data["median"]["training_ratio"]:.2f} times without start and '
       'compilation.')
 
 
@@ -426,7 +424,7 @@ def sweep_table() -> str:
   rows = [['repeat', 'sweep, s', '12 commands, s', 'ratio',
            'training and evaluation alone: sweep, s', '12 commands, s',
            'ratio']]
-  for i, repeat in enumerate(_measured('sweep/sweep.json')['repeats'], 1):
+  for i, repeat in enumerate(_measured('sweep')['repeats'], 1):
     cells = []
     for field in ('command_seconds', 'training_seconds'):
       one, many = (repeat[side][field] for side in ('sweep', 'one_by_one'))
@@ -436,25 +434,25 @@ def sweep_table() -> str:
 
 
 def checkpoint() -> str:
-  kept = _measured('checkpoint_cost/checkpoint_cost.json')
+  data = _measured('checkpoint_cost')
   return (
-      f'A checkpoint of {kept["megabytes"]:.0f} MB after each round changed '
+      f'A checkpoint of {data["megabytes"]:.0f} MB after each round changed '
       'the duration of a round by a factor of\n'
-      f'{kept["median_ratio"]:.3f} (median of {len(kept["ratios"])} pairs, '
-      f'{_span(kept["ratios"])})' + (
+      f'{data["median_ratio"]:.3f} (median of {len(data["ratios"])} pairs, '
+      f'{_span(data["ratios"])})' + (
           ': too noisy to show a cost.'
-          if min(kept['ratios']) < 1 < max(kept['ratios']) else '.'))
+          if min(data['ratios']) < 1 < max(data['ratios']) else '.'))
 
 
 def overheads() -> str:
   """What the server and simulated time add to a round of FedAvg."""
-  kept = _measured('overheads/overheads.json')
+  data = _measured('overheads')
   rows = [['method', 'with', 'seconds per round', 'relative', 'pairs',
            'peak memory, GB']]
   for part, title in (('server', 'FedAvg, 100 clients per round'),
                       ('asynchronous', 'FedAvg, 25 of 100 clients'),
                       ('asynchronous_moon', 'MOON, 25 of 100 clients')):
-    found = kept[part]
+    found = data[part]
     for kind, seconds in found['seconds'].items():
       pairs = [a / b for a, b in zip(seconds, found['seconds']['nothing'])]
       rows.append([
@@ -466,34 +464,34 @@ def overheads() -> str:
 
 
 def view() -> str:
-  kept = _measured('view_overhead/view_overhead.json')
+  data = _measured('view_overhead')
   ratios = '; '.join(
-      f'{name} {kept["median_ratios"][name]:.3f} ({_span(values)})'
-      for name, values in kept['paired_ratios'].items())
+      f'{name} {data["median_ratios"][name]:.3f} ({_span(values)})'
+      for name, values in data['paired_ratios'].items())
   return (
       'A round with nothing took '
-      f'{kept["seconds_per_round"]["nothing"]:.2f} s (median). The view and '
-      f'log.txt took {kept["view_processor_time_fraction"]:.2%} of that\nin '
+      f'{data["seconds_per_round"]["nothing"]:.2f} s (median). The view and '
+      f'log.txt took {data["view_processor_time_fraction"]:.2%} of that\nin '
       'processor time, the loggers '
-      f'{kept["logger_time_fraction"]:.2%} '
-      f'({1000 * kept["logger_seconds_per_round"]:.2f} ms). Medians of the '
+      f'{data["logger_time_fraction"]:.2%} '
+      f'({1000 * data["logger_seconds_per_round"]:.2f} ms). Medians of the '
       f'paired\nratios of whole rounds: {ratios}; they are too noisy to show '
       'this.')
 
 
 def plan() -> str:
-  kept = _measured('plan/plan_check.json')
+  data = _measured('plan_check')
   off = lambda field: math.ceil(100 * max(  # "within" must not round down
-      abs(1 - case['ratio'][field]) for case in kept))
+      abs(1 - case['ratio'][field]) for case in data))
   return (
-      f'In {len(kept)} cases the measured memory was within '
+      f'In {len(data)} cases the measured memory was within '
       f'{off("megabytes")}% of the estimate, and the time within '
       f'{off("seconds")}%.')
 
 
 def plan_table() -> str:
   rows = [['case', 'planned MB', 'measured', 'planned s per round', 'measured']]
-  for case in _measured('plan/plan_check.json'):
+  for case in _measured('plan_check'):
     mb, s = ([case[side][field] for side in ('planned', 'measured')]
              for field in ('megabytes', 'seconds'))
     rows.append([case['case'], *(f'{x:,.0f}' for x in mb),
@@ -504,7 +502,7 @@ def plan_table() -> str:
 def lanes() -> str:
   rows = [['network', 'runs', 'side by side', 'lanes', 'kernels per row',
            'temporaries, GB']]
-  for case in _measured('sweep_plan/lanes.json'):
+  for case in _measured('lanes'):
     rows.append([*case['case'].split(':'), case['lanes'],
                  case['kernels_per_row'],
                  f'{case["temporary_bytes"] / 1e9:.2f}'])
@@ -512,13 +510,14 @@ def lanes() -> str:
 
 
 def kills() -> str:
-  """One row per file: what was killed, how often, and whether bits agree."""
+  """What was killed, how often, and whether bits agree."""
   rows = [['case', 'kills', 'partial checkpoints', 'rounds', 'equal bits']]
-  for path in sorted((RESULTS / 'kills').glob('*.json')):
-    kept = json.loads(path.read_text())
-    rows.append([path.stem.removeprefix('kills_'), len(kept['kills']),
-                 kept['left half a checkpoint'], kept['rounds'],
-                 'yes' if kept['same'] else 'no'])
+  for name, found in kept.measurements().items():
+    if 'kills' not in found:
+      continue
+    rows.append([name.removeprefix('kills_'), len(found['kills']),
+                 found['left half a checkpoint'], found['rounds'],
+                 'yes' if found['same'] else 'no'])
   return markdown(rows)
 
 
@@ -557,7 +556,7 @@ def shakespeare() -> str:
 
 
 def cross_device_expected() -> str:
-  sides = _measured('cross_device/cross_device.json')['sides']
+  sides = _measured('cross_device')['sides']
   return ('Test accuracy in percent after 20 rounds, one run: '
           f'{100 * cross_device_report.accuracy(sides["moon_jax"][0]):.1f}.')
 
@@ -611,22 +610,6 @@ def compression() -> str:
         f'1 / {_uploaded(runs[0]) / _uploaded(run):.1f}',
         f'{100 * run.summary["test_accuracy"]:.1f}'])
   return markdown(rows)
-
-
-def draw_compression() -> None:
-  def draw(figure):
-    ax = figure.subplots()
-    for run in sorted(_runs_of('compression'), key=_uploaded):
-      round_N, accuracy_N = np.array(run.series('test_accuracy')).T
-      ax.plot(round_N * _uploaded(run), 100 * accuracy_N, linewidth=1.6,
-              label=re.sub(r'\((fraction=)?', ' ',
-                           _compressor(run.config)).rstrip(')'))
-    ax.set(xscale='log', xlabel='MB uploaded per client',
-           ylabel='test accuracy (%)')
-    ax.legend(loc='center left', bbox_to_anchor=(1.02, .5), frameon=False)
-
-  (RESULTS / 'compression.svg').write_text(
-      figures.svg(draw, 3.2, 'compression'), encoding='utf-8')
 
 
 # FedScale's comparison, https://github.com/SymbioticLab/FedScale/pull/197:
@@ -1186,23 +1169,23 @@ def moon_left() -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {  # that are no function's name
-    'recipe_short': lambda: _against_loop('bench_cpu/recipe.json'),
+    'recipe_short': lambda: _against_loop('recipe'),
     'scaling': lambda: bench.scaling_markdown(
-        _measured('bench_cpu/scaling.json')['tables']),
+        _measured('scaling')['tables']),
     'peers': lambda: peers_report.by_method(
-        _measured('peers/peers.json')['runs']),
+        _measured('peers')['runs']),
     'growth': lambda: peers_report.by_clients(
-        _measured('peers/growth.json')['runs']),
-    'cross_device_here': lambda: cross_device(''),
+        _measured('peers_growth')['runs']),
+    'cross_device_table': lambda: cross_device_report.markdown(
+        _measured('cross_device')),
     'kernels': lambda: kernel_counts.table(
-        _measured('kernel_counts/kernel_counts.json')).rstrip(),
+        _measured('kernel_counts')).rstrip(),
     'full': full_report.everything,
     'verdicts': full_report.summary}
 
 
 def main() -> None:
   full_report.draw_all()
-  draw_compression()
   for document in DOCUMENTS:
     document.write_text(rewritten(document), encoding='utf-8')
 

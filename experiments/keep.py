@@ -1,9 +1,12 @@
-"""Keeps the results of finished runs as rows of tables (`experiments.kept`).
+"""Keeps the results of runs and of benchmarks (`experiments.kept`).
 
 python -m experiments.keep RUNS experiments/results/EXPERIMENT
+python -m experiments.keep OUT/NAME.json
 
-Adds config.json, metrics.jsonl and summary.json of the runs in RUNS that have
-ended. The paths of the data and of the run are left out.
+The first adds the config.json, metrics.jsonl and summary.json of the runs in
+RUNS that have ended to the tables of an experiment. The paths of the data and
+of the run are left out. The second keeps the results of a benchmark by its
+name; of a .jsonl file they are a list.
 """
 
 import argparse
@@ -35,14 +38,30 @@ def config_without_paths(source: pathlib.Path) -> str:
   return json.dumps(config, indent=1) + '\n'
 
 
+def measurement(path: pathlib.Path, to: pathlib.Path) -> None:
+  """Keeps the results of a benchmark under the name of their file."""
+  text = path.read_text(encoding='utf-8')
+  results = ([*map(json.loads, text.splitlines())] if path.suffix == '.jsonl'
+             else json.loads(text))
+  found = json.loads(to.read_text(encoding='utf-8')) if to.exists() else {}
+  found[path.stem] = results
+  to.write_text(json.dumps(dict(sorted(found.items())), indent=1) + '\n',
+                encoding='utf-8')
+
+
 def main() -> None:
   parser = argparse.ArgumentParser(
       description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument('runs', type=pathlib.Path,
-                      help='directory of work directories')
-  parser.add_argument('to', type=pathlib.Path,
+                      help='directory of work directories, or a JSON file')
+  parser.add_argument('to', type=pathlib.Path, nargs='?',
                       help='directory of the tables')
   args = parser.parse_args()
+  if args.runs.is_file():
+    measurement(args.runs, kept.MEASUREMENTS)
+    return
+  if not args.to:
+    parser.error('TO is required for runs')
   with tempfile.TemporaryDirectory() as copies:
     made = {}
     for config in sorted(args.runs.glob('*/config.json')):

@@ -1,4 +1,4 @@
-"""Tables of kept runs, two per experiment.
+"""Kept runs, two tables per experiment, and kept measurements.
 
 python -m experiments.kept EXPERIMENT TO   writes the directories of its runs
 
@@ -13,7 +13,8 @@ A directory of experiments/results has the runs of an experiment:
 
 `commit` is that of the code, if it is known.
 
-`pandas.read_csv` reads both. `experiments.keep` adds runs.
+`pandas.read_csv` reads both. measurements.json has the results of benchmarks by
+name. `experiments.keep` adds runs and measurements.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from typing import Any
 from moon_jax.results import read as read_lib
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
+MEASUREMENTS = RESULTS / 'measurements.json'
 FILES = 'config', 'summary', 'diverged', 'begun'  # begun: on another device
 _TEXTS = 'run', 'commit'  # columns that are not JSON
 
@@ -96,6 +98,12 @@ def read(experiment: str) -> dict[str, read_lib.Run]:
   """Returns the runs of an experiment by name."""
   return {path.name: read_lib.read(path)
           for path in sorted(directory(experiment).iterdir())}
+
+
+@functools.cache
+def measurements() -> dict[str, Any]:
+  """Returns the results of benchmarks by name."""
+  return json.loads(MEASUREMENTS.read_text(encoding='utf-8'))
 
 
 @functools.cache

@@ -77,10 +77,10 @@ on the same weights and batches
 ([golden values](../tests/papers/golden/README.md)); *third party* is code by
 others than the authors. [Papers and code](papers_and_code.md) lists where the
 two differ. A table of most methods in one small setting, untuned, is on
-[digits](../experiments/results/tables/methods-small.md); no order of methods
+[digits](../experiments/results/tables.md#all-methods-on-digits); no order of methods
 follows from it. A published comparison of personalized methods, at its full
 budget and on its authors' clients, is repeated in
-[pFedMe's comparison on MNIST](../experiments/results/tables/pfedme-full.md).
+[pFedMe's comparison on MNIST](../experiments/results/tables.md#pfedmes-comparison-on-mnist).
 
 All methods pass the same tests of the engine
 ([algorithms_test.py](../tests/algorithms/algorithms_test.py)): no result

@@ -46,8 +46,10 @@ RESULTS = _ROOT / 'experiments' / 'results' / 'full'
 runs = functools.partial(kept.directory, 'full')
 _WINDOW = 5  # rounds of the running median
 _ROW_SEEDS = 3  # of each method of parts 4 and 5
-# Questions with a table and a plot of differences by round.
+# Questions with a table and a plot of differences by round, and those with a
+# plot of accuracies.
 _BY_ROUND = (questions.SPLIT, questions.FEW)
+_DRAWN = (questions.SPLIT, questions.RECIPE)
 _EARLY_ROUNDS = (1, 5, 10, 20, 50)  # rounds whose differences are shown
 
 
@@ -188,12 +190,13 @@ def _endpoints(curves):
 
 
 def draw_all() -> None:
-  """Draws the plots of each question beside the runs."""
-  for question in questions.QUESTIONS:
-    if found := read_blocks(runs(), question):
-      draw(question, found, RESULTS / f'{question.name}.png')
-      if question in _BY_ROUND:
-        draw_differences(found, RESULTS / f'{question.name}-difference.png')
+  """Draws the plots of the pages beside the runs."""
+  for question in _DRAWN:
+    draw(question, read_blocks(runs(), question),
+         RESULTS / f'{question.name}.png')
+  for question in _BY_ROUND:
+    draw_differences(read_blocks(runs(), question),
+                     RESULTS / f'{question.name}-difference.png')
   draw_fresh(runs(), RESULTS / 'fresh.png')
 
 
@@ -304,7 +307,8 @@ def section(question: Question, blocks: list[Block],
            '' if is_sorting else _rounds(blocks),
            markdown(looks.table(blocks)) if is_split else '',
            markdown(looks.round_table(blocks)) if has_rounds else '',
-           f'![accuracy by round](full/{question.name}.png)',
+           f'![accuracy by round](full/{question.name}.png)'
+           if question in _DRAWN else '',
            f'![difference by round](full/{question.name}-difference.png)'
            if has_rounds else '']
   return '\n\n'.join(part for part in parts if part)

@@ -9,7 +9,7 @@ _LANES_PER_ACCELERATOR = 16  # of one run; a guess, see BUILD_NOTES.md
 
 # Lanes of several runs on an accelerator. Kernels of a small network on few
 # lanes take about as long as those on many. By the kernels that XLA compiles
-# for an H200, not run on one (experiments/results/sweep_plan), simple_cnn
+# for an H200, not run on one (experiments/results), simple_cnn
 # (93,000 parameters) takes 49 us per lane in rows of 10 lanes, 32 of 60, 30 of
 # 120 and 31 of 240. Launches take 1% of a row of ResNet-18 (11 million) on 10
 # lanes, and 7% of one of ResNet-50 in bfloat16: more lanes gain little there.

@@ -83,7 +83,7 @@ def test_a_diverged_run_counts_as_chance_in_the_table_of_leakage():
 def test_no_measurement_is_farther_off_than_the_page_says():
   memory, seconds = (int(x) / 100 for x in re.findall(
       r'(\d+)%', evidence.plan()))
-  for case in evidence._measured('plan/plan_check.json'):
+  for case in evidence._measured('plan_check'):
     assert abs(1 - case['ratio']['megabytes']) <= memory
     assert abs(1 - case['ratio']['seconds']) <= seconds
 
@@ -92,7 +92,7 @@ def test_ranges_of_speed_contain_each_kept_measurement():
   """Also those in which moon_jax is compared less favourably."""
   text = evidence.speed_ranges()
   for algorithm, column in (('fedavg', 1), ('moon', 2)):
-    kept = evidence._measured('peers/elsewhere.json')[algorithm]
+    kept = evidence._measured('peers_elsewhere')[algorithm]
     for name, mode in (('Flower', 'Flower, processes'),
                        ('FL-bench', 'FL-bench, ray'),
                        ('PyTorch loop, processes',) * 2):

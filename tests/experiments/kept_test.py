@@ -95,3 +95,13 @@ def test_finished_runs_are_kept_without_paths(tmp_path, monkeypatch):
       'b': {'config.json', 'metrics.jsonl', 'diverged.json'}}
   assert files_of(tmp_path / 'back' / 'a')['config.json'] == [
       '{"data_dir": "DATA_DIR", "seed": 1}']
+
+
+def test_measurements_are_kept_by_the_name_of_their_file(tmp_path):
+  to = tmp_path / 'kept' / 'measurements.json'
+  to.parent.mkdir()
+  for name, text in (('b.json', '{"x": 1}'), ('a.jsonl', '{"y": 2}\n3\n'),
+                     ('b.json', '{"x": 4}')):
+    (tmp_path / name).write_text(text)
+    keep.measurement(tmp_path / name, to)
+  assert json.loads(to.read_text()) == {'a': [{'y': 2}, 3], 'b': {'x': 4}}
