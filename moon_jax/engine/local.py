@@ -113,12 +113,13 @@ class StepMetrics(NamedTuple):
 
 def start(program: RoundProgram, view: View, examples: Examples) -> Lane:
   """Returns a lane with the initial local model and optimizer state."""
-  trained = program.algorithm.start(_with_examples(program, view, examples))
+  trained = program.algorithm.start(with_examples(program, view, examples))
   return Lane(trained, _optimizer(program, view).init(trained['params']),
               is_finite=jnp.array(True))
 
 
-def _with_examples(program, view, examples):
+def with_examples(program: RoundProgram, view: View,
+                  examples: Examples) -> View:
   """Returns the view with the network and the client's examples."""
   return base.with_examples(
       program.algorithm, view, program.model.with_key(view.key), examples)
@@ -225,7 +226,7 @@ def finish(program: RoundProgram, view: View, examples: Examples, lane: Lane,
   """
   algorithm = program.algorithm
   client, message = algorithm.finish(
-      lane.trained, _with_examples(program, view, examples))
+      lane.trained, with_examples(program, view, examples))
   local = algorithm.local_model(lane.trained, view)
   update = jax.tree.map(jnp.subtract, Flat.of(local['params']),
                         Flat.of(view.variables['params']))
@@ -235,7 +236,7 @@ def finish(program: RoundProgram, view: View, examples: Examples, lane: Lane,
     if is_personal is not None:
       examples = examples.only_if(is_personal)
     models = KeptModels(local, personal(
-        lane.trained, _with_examples(program, view, examples))
+        lane.trained, with_examples(program, view, examples))
                         if personal else ())
   message = message._replace(
       mean=Flat.of(message.mean), total=Flat.of(message.total))

@@ -20,6 +20,13 @@ from moon_jax.models.base import Variables
 from moon_jax.optimizers import Hyperparameters
 
 
+_SPLIT_LANES = PartitionSpec(None, devices.AXIS)
+TABLE = Table(  # the partition specs of a table
+    jobs=SPLIT, num_rows=SPLIT, num_segments=SPLIT, bounds=SPLIT, own=SPLIT,
+    is_personal=SPLIT, job_TL=_SPLIT_LANES, step_TL=_SPLIT_LANES,
+    examples_TLB=_SPLIT_LANES)
+
+
 class RoundMetrics(NamedTuple):
   """The metrics of a round; per-step metrics are 0 in idle lanes."""
 
@@ -49,19 +56,14 @@ class Round:
 
   def __init__(self, program: RoundProgram, mesh: Mesh,
                data_spec: PartitionSpec = WHOLE):
-    split_lanes = PartitionSpec(None, devices.AXIS)
-    table_spec = Table(
-        jobs=SPLIT, num_rows=SPLIT, num_segments=SPLIT, bounds=SPLIT, own=SPLIT,
-        is_personal=SPLIT, job_TL=split_lanes, step_TL=split_lanes,
-        examples_TLB=split_lanes)
     self._mesh = mesh
-    self._specs = (WHOLE, SPLIT, WHOLE, table_spec,
+    self._specs = (WHOLE, SPLIT, WHOLE, TABLE,
                    TrainData(*[data_spec] * 3, frozen=WHOLE))
     self._run = jax.jit(jax.shard_map(
         functools.partial(_run_round, program), mesh=mesh,
         in_specs=self._specs,
         out_specs=(WHOLE, SPLIT, RoundMetrics(
-            loss_TL=split_lanes, extra_TL=split_lanes, drift_J=SPLIT,
+            loss_TL=_SPLIT_LANES, extra_TL=_SPLIT_LANES, drift_J=SPLIT,
             finite_J=SPLIT, finite_R=WHOLE, server_R=WHOLE, cosine_R=WHOLE,
             cosine_J=SPLIT, models_J=SPLIT)),
         check_vma=False), donate_argnums=1)

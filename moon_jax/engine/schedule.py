@@ -415,6 +415,19 @@ def _jobs(work, slot_J, shape):
                      else work.staleness))
 
 
+def without_steps(jobs: Jobs, own: OwnExamples, shape: Shape) -> Table:
+  """Returns a table of jobs that do not train, for functions of their clients.
+
+  `jobs` and `own` are split evenly among the devices.
+  """
+  devices, lanes = np.zeros(shape.num_devices, np.int32), (1, shape.num_lanes)
+  idle_TL = np.full(lanes, -1, np.int32)
+  return Table(
+      jobs, devices, devices, devices[:, None], idle_TL,
+      np.zeros(lanes, np.int32),
+      np.full((*lanes, shape.batch_size), -1, np.int32), own)
+
+
 def steps_of(table: Table, run: int) -> tuple[np.ndarray, np.ndarray]:
   """Returns the rows and the lanes of a run's steps.
 

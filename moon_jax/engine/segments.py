@@ -121,6 +121,20 @@ def train(program: RoundProgram, inputs: Inputs, clients_J: Any
   return accumulators, metrics_TL
 
 
+def own_model(program: RoundProgram, inputs: Inputs, clients_J: Any,
+              j: jax.Array) -> Variables:
+  """Returns the model that the client of a job uses before it trains.
+
+  It is made of its state and of what the server sends it.
+  """
+  view = local.with_examples(
+      program, _view(program, inputs, clients_J, j),
+      _own_examples(program, inputs, j, is_read=True))
+  algorithm = program.algorithm
+  return (algorithm.personal_model or algorithm.local_model)(
+      algorithm.start(view), view)
+
+
 def _over_lanes(function, in_axes, *args):
   """Maps over lanes as `jax.vmap`; one lane alone has no axis of length 1.
 

@@ -32,12 +32,18 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data.mapped import aligned
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
-from moon_jax.engine import schedule
+from moon_jax.engine import client_store, schedule
+from moon_jax.engine import round as round_lib
 from moon_jax.engine.local import RoundProgram, TrainData
 from moon_jax.engine.schedule import Table
 from moon_jax.engine.training_set import TrainingSet
 from moon_jax.models.base import Variables
-from moon_jax.simulation import metric_functions, records
+from moon_jax.simulation import (
+  client_models,
+  metric_functions,
+  records,
+  round_spec,
+)
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.metric_functions import plain
 from moon_jax.simulation.records import LastRound
@@ -162,6 +168,21 @@ def make_evaluate(program: RoundProgram, mesh: Mesh,
       out_specs=(WHOLE, PartitionSpec(None, devices.AXIS)), check_vma=False))
 
 
+def _sums(program, models, num_batches, data, items):
+  """Returns the sums over batches for each of several models; see `_predict`."""
+  def of_batch(s):
+    item = jax.tree.map(lambda x: x[s], items)
+    return tuple(
+        jax.tree.map(jnp.sum, _predict(program, variables, data, item)[0])
+        for variables in models)
+
+  return lax.fori_loop(
+      0, num_batches,
+      lambda s, totals: jax.tree.map(jnp.add, totals, of_batch(s)),
+      jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype),
+                   jax.eval_shape(of_batch, 0)))
+
+
 def make_evaluate_clients(program: RoundProgram, mesh: Mesh,
                           specs: dict[str, PartitionSpec]) -> Callable:
   """Returns the jitted evaluation of the models of J jobs.
@@ -172,26 +193,13 @@ def make_evaluate_clients(program: RoundProgram, mesh: Mesh,
   another. `specs` has the partition spec of the examples of each set, own and
   maybe heldout.
   """
-  def sums(bound, models, num_batches, data, items):
-    def of_batch(s):
-      item = jax.tree.map(lambda x: x[s], items)
-      return tuple(
-          jax.tree.map(jnp.sum, _predict(bound, variables, data, item)[0])
-          for variables in models)
-
-    return lax.fori_loop(
-        0, num_batches,
-        lambda s, totals: jax.tree.map(jnp.add, totals, of_batch(s)),
-        jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype),
-                     jax.eval_shape(of_batch, 0)))
-
   def of_job(bound, variables, test, examples, job):
     local, own = job
     found = {}
-    found['local_test'], = sums(bound, [local], len(test.labels), (), test)
+    found['local_test'], = _sums(bound, [local], len(test.labels), (), test)
     for name, (index_SB, num_batches) in own.items():
       models = [local, variables] if name == 'own' else [local]
-      found[f'local_{name}'], *of_global = sums(
+      found[f'local_{name}'], *of_global = _sums(
           bound, models, num_batches, examples[name], index_SB)
       if of_global:
         found[f'global_{name}'], = of_global
@@ -256,6 +264,10 @@ class Evaluator:
                     for each_fn in (NOTHING, LOGITS, OUTCOMES)}
     self._jitted['clients'] = make_evaluate_clients(
         spec.program, mesh, self._specs)
+    if federation.evaluate_all:
+      self._spec, self._training = spec, training
+      self._jitted['all'] = client_models.make_evaluate(
+          spec.program, mesh, training.spec, _sums)
     self._compiled: dict = like._compiled if like else {}
     self._num_examples_used = {} if not federation.eval_examples else {
         'test_examples': federation.num_test}
@@ -379,19 +391,104 @@ class Evaluator:
               'test': np.full(ran_J.sum(), self._counts['test'])}
     of_global = None
     if self._tests is not None:
-      client_H = np.repeat(
-          np.arange(len(self._tests.sizes)), self._tests.sizes)
-      _, outcomes = devices.read(
-          self._run(*self._of_heldout(variables)), self._mesh)
-      of_global = per_client(client_H, jax.tree.map(
-          lambda x: x.reshape(-1)[:len(client_H)], outcomes),
-          self._task.counts(self._heldout.labels), len(self._tests.sizes))
+      of_global = self._of_global(variables)
       counts['heldout'] = of_global.counts[table.jobs.client[ran_J]]
     return self._num_examples_used | of_clients(last_round, {
         name: jax.tree.map(lambda x_J: x_J[ran_J], sums)._replace(
             counts=counts[name.partition('_')[2]])
         for name, sums in found.items()}, of_global,
         clients_lib.names(clients))
+
+  def _of_global(self, variables):
+    """Returns outcomes of the global model on each client's held-out data."""
+    client_H = np.repeat(np.arange(len(self._tests.sizes)), self._tests.sizes)
+    _, outcomes = devices.read(
+        self._run(*self._of_heldout(variables)), self._mesh)
+    return per_client(client_H, jax.tree.map(
+        lambda x: x.reshape(-1)[:len(client_H)], outcomes),
+        self._task.counts(self._heldout.labels), len(self._tests.sizes))
+
+  def test_all_clients(self, shared: Mapping[str, Any], hparams_R: Any,
+                       clients: Any) -> dict[str, Any]:
+    """Returns metrics of the model of every client on its held-out examples.
+
+    Args:
+      shared: the state of the run that clients share, [1, ...].
+      hparams_R: its hyperparameters of the next round, [1].
+      clients: the state of its clients; several processes have all rows.
+    """
+    names = clients_lib.names(self._federation.clients)
+    of_global = self._of_global(
+        jax.tree.map(lambda x_R: x_R[0], shared['variables']))
+    found = [devices.read(self._run(*self._of_all(
+        shared, hparams_R, clients, client_J)), self._mesh)
+        for client_J in self._batches_of_clients()]
+    personal = jax.tree.map(
+        lambda *x: np.concatenate(x)[:len(of_global.counts)], *found)
+    personal = personal._replace(counts=of_global.counts).known()
+    columns = {'client': list(range(len(of_global.counts)))}
+    if names:
+      columns['name'] = list(names)
+    return over_clients('global_heldout', of_global.known()) | over_clients(
+        'personal_heldout', personal) | {'clients': columns | {
+            'num_heldout': of_global.counts.tolist(),
+            **of_global.known().columns('global_heldout'),
+            **personal.columns('personal_heldout')}}
+
+  def compile_all_clients(self, *of_clients: Any) -> list[Future]:
+    """Begins to compile `test_all_clients` for these arguments."""
+    variables = jax.tree.map(lambda x_R: x_R[0], of_clients[0]['variables'])
+    return [self._program(*self._of_heldout(variables)), self._program(
+        *self._of_all(*of_clients, self._batches_of_clients()[0]))]
+
+  def _batches_of_clients(self):
+    """Returns the clients of each batch, int [J]; the last may have padding.
+
+    A batch has as many clients as a round; fewer if their examples are moved
+    to the devices, where they take the space of those of a round.
+    """
+    federation, shape = self._federation, self._spec.shape
+    most = shape.jobs_per_device
+    if self._spec.shard_size and self._spec.program.algorithm.reads_examples:
+      sizes = np.sort(clients_lib.sizes(federation.clients))[::-1]
+      most = min(most, int((np.cumsum(sizes) <= self._spec.shard_size).sum()))
+    num_clients = federation.num_clients
+    size = min(most, -(-num_clients // self._mesh.size)) * self._mesh.size
+    client_C = np.arange(-(-num_clients // size) * size)
+    return np.where(
+        client_C < num_clients, client_C, -1).reshape(-1, size)
+
+  def _of_all(self, shared, hparams_R, clients, client_J):
+    """Returns the arguments of `_run` for the models of clients, -1: padding.
+
+    Those of padding have no examples.
+    """
+    federation, algorithm = self._federation, self._spec.program.algorithm
+    is_client_J, at_J = client_J >= 0, np.maximum(client_J, 0).astype(np.int32)
+    indices_J = [federation.clients[client] for client in at_J]
+    sizes_J = clients_lib.sizes(indices_J)
+    zeros = np.zeros_like(at_J)
+    jobs = schedule.Jobs(
+        zeros, at_J, sizes_J.astype(np.int32), np.where(
+            is_client_J, round_spec.local_steps(federation, sizes_J), 0).astype(
+                np.int32),
+        np.ones(len(at_J), bool), np.zeros(len(at_J), np.float32),
+        federation.data.label_counts(indices_J).astype(np.int32), zeros)
+    own = schedule.own_examples(
+        [indices if algorithm.reads_examples and is_client else []
+         for indices, is_client in zip(indices_J, is_client_J)],
+        round_spec.max_examples(federation))
+    table, data = self._training.of_round(
+        schedule.without_steps(jobs, own, self._spec.shape))
+    held_J = schedule.own_examples(
+        [self._positions_C[client] if client >= 0 else []
+         for client in client_J], self._tests.sizes.max())
+    place = lambda tree, spec: devices.put(tree, self._mesh, spec)
+    return ('all', shared, place(client_store.read(
+        clients, zeros, at_J), SPLIT), hparams_R, *jax.tree.map(
+            lambda spec, part: place(part, spec), (round_lib.TABLE, TrainData(
+                *[self._training.spec] * 3, frozen=WHOLE)), (table, data)),
+            self._heldout, place(held_J, SPLIT))
 
   def _of_heldout(self, variables):
     stacked = jax.tree.map(lambda x: x[None], variables)
@@ -453,6 +550,23 @@ def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
                 **heldout.columns('global_heldout'),
                 **of_local.columns('local_heldout')}
   return line | {'clients': columns}
+
+
+def joined(of_cohort: Mapping[str, Any], of_all: Mapping[str, Any]
+           ) -> dict[str, Any]:
+  """Returns metrics of a round's clients and of all clients together.
+
+  Columns of "clients" have None for those that did not take part.
+  """
+  if not of_cohort:
+    return dict(of_all)
+  some, columns = of_cohort['clients'], dict(of_all['clients'])
+  for name, values in some.items():
+    if name not in columns:
+      columns[name] = [None] * len(columns['client'])
+      for client, value in zip(some['client'], values):
+        columns[name][client] = value
+  return {**of_all, **of_cohort, 'clients': columns}
 
 
 def over_clients(name: str, outcomes: Outcomes,

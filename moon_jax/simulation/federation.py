@@ -87,6 +87,10 @@ class Federation:
       (`moon_jax.simulation.metric_functions`).
     evaluate_clients: whether local models are evaluated too
       (`Simulation.evaluate_clients`).
+    evaluate_all: whether `Simulation.evaluate_clients` evaluates the model of
+      every client, also of those that did not take part, on its held-out
+      examples. A client then keeps its last personal model, if the method has
+      any (`moon_jax.simulation.client_models`).
     client_tests: held-out examples of each client, on which
       `Simulation.evaluate_clients` evaluates models too; None if clients have
       none.
@@ -142,6 +146,7 @@ class Federation:
       dataclasses.field(default_factory=dict))
   metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
   evaluate_clients: bool = False
+  evaluate_all: bool = False
   client_tests: ClientTests | None = None
   keep_local_models: bool = False
   lanes: int = _setting('lanes')

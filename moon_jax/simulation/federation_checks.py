@@ -386,8 +386,9 @@ def _check_client_tests(federation):
       'client_tests.indices must list the held-out examples of each of the '
       f'{federation.num_clients} clients, at least one in all; got '
       f'{tests.sizes.sum()} examples of {len(tests.indices)} clients')
-  _require(federation.evaluate_clients, 'client_tests are evaluated only with '
-           'evaluate_clients=True; got False. Set it, or remove client_tests')
+  _require(federation.evaluate_clients or federation.evaluate_all,
+           'client_tests are evaluated only with evaluate_clients=True or '
+           'evaluate_all=True; got False. Set one, or remove client_tests')
   _check_indices(
       'client_tests.indices',
       np.concatenate([i for i in tests.indices if len(i)]), federation.data,

@@ -30,7 +30,13 @@ from moon_jax.engine.state import State
 from moon_jax.engine.training_set import TrainingSet
 from moon_jax.errors import DivergedError, setting, UserError
 from moon_jax.models.base import Variables
-from moon_jax.simulation import agreement, initial_state, records, round_spec
+from moon_jax.simulation import (
+  agreement,
+  evaluation,
+  initial_state,
+  records,
+  round_spec,
+)
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.federation import Federation
@@ -226,6 +232,8 @@ class Program:
         table = _selected(table, self._slots(run, table))
       futures += evaluator.compile_clients(
           self._global_model(run), table, data)
+    if self.runs[run].federation.evaluate_all:
+      futures += evaluator.compile_all_clients(*self._of_clients(run))
     return futures
 
   def run_round(self, runs: Sequence[int], wait: Callable = operator.call,
@@ -341,14 +349,31 @@ class Program:
   def evaluate_clients(self, run: int) -> dict[str, Any]:
     """Evaluates local models; see `Simulation.evaluate_clients`."""
     own = self.run_at(run)
-    if not own.federation.evaluate_clients:
-      raise UserError('evaluating local models needs Federation('
-                      'evaluate_clients=True); got False. Set it')
-    if own.last_round is None:
-      raise UserError('local models are evaluated after a round of this run, '
-                      'got none, or one of other runs only; call run_round')
-    return own.evaluator.test_clients(
-        self._global_model(run), self._own_last_round(run))
+    federation = own.federation
+    if not federation.evaluate_clients and not federation.evaluate_all:
+      raise UserError('evaluating models of clients needs Federation('
+                      'evaluate_clients=True) or evaluate_all=True; got False. '
+                      'Set one of them')
+    line: dict[str, Any] = {}
+    if federation.evaluate_clients:
+      if own.last_round is None:
+        raise UserError('local models are evaluated after a round of this run, '
+                        'got none, or one of other runs only; call run_round')
+      line = own.evaluator.test_clients(
+          self._global_model(run), self._own_last_round(run))
+    if federation.evaluate_all:
+      if jax.process_count() > 1:
+        self._gather_clients()
+      line = evaluation.joined(line, own.evaluator.test_all_clients(
+          *self._of_clients(run)))
+    return line
+
+  def _of_clients(self, run):
+    """Returns what functions of a run's clients read, R = 1."""
+    shared = state_lib.row(self._state, run)._asdict()
+    return ({name: x for name, x in shared.items()
+             if name not in ('clients', 'history')},
+            state_lib.row(self._device_hparams(), run), self.runs[run].clients)
 
   def _own_last_round(self, run):
     """Returns the last round with the jobs of a run alone."""

@@ -32,7 +32,7 @@ from moon_jax.methods import user as user_algorithm
 from moon_jax.models import user as user_model
 from moon_jax.models.base import Model, Variables
 from moon_jax.optimizers import Optimizer
-from moon_jax.simulation import federation_checks
+from moon_jax.simulation import client_models, federation_checks
 from moon_jax.simulation.federation import Federation
 
 _MAX_FROZEN = 2**30  # bytes of frozen representations that a round may hold
@@ -142,6 +142,9 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
   shape = schedule.shape(
       steps_C, federation.cohort_size, num_lanes, batch_size, num_devices)
   data, algorithm = federation.data, federation.algorithm
+  if federation.evaluate_all:
+    algorithm = client_models.remembering(algorithm, _reads_examples(
+        data, federation.model, algorithm, federation.optimizer))
   augmentation = data.augmentation if federation.augment else 'none'
   num_train = len(data.train_labels)
   if like is None:
@@ -203,6 +206,22 @@ def trace(data: Dataset, model: Model, algorithm: Algorithm,
   variables, *trees = jax.eval_shape(of_key, jax.random.key(0))
   return Traced(example, variables, _begins_empty(algorithm, variables),
                 *map(bytes_of, trees))
+
+
+def _reads_examples(data, model, algorithm, optimizer):
+  """Returns whether clients make their personal models of their examples."""
+  model, found = of_task(model, data), []
+  example = _normalize_fn(data)(jnp.asarray(data.train_inputs[:1]))
+
+  def of_key(key):
+    view = first_view(algorithm, model.init(key, example), data.num_counted,
+                      optimizer.hparams)
+    found.append(client_models.reads_examples(
+        algorithm, model, view,
+        Batch(example, data.train_labels[:1], jnp.ones(1))))
+
+  jax.eval_shape(of_key, jax.random.key(0))
+  return found[0]
 
 
 def _begins_empty(algorithm, variables):

@@ -157,7 +157,8 @@ class Simulation:
       metrics = dict(trained.metrics)
       if is_evaluated:
         metrics |= self.evaluate()
-        if self.federation.evaluate_clients:
+        federation = self.federation
+        if federation.evaluate_clients or federation.evaluate_all:
           metrics |= self.evaluate_clients()
       yield Record(done, metrics, trained.seconds)
 

@@ -293,3 +293,77 @@ def test_further_test_sets_are_those_of_each_run():
 def test_test_sets_are_checked(test_sets, words):
   with pytest.raises(UserError, match=words):
     tiny_federation.make(test_sets=test_sets)
+
+
+@pytest.mark.parametrize('name, lanes, client_state', [
+    ('fedavg', 1, 'memory'), ('fedrep', 2, 'disk'), ('ditto', 1, 'disk'),
+    ('pfedme', 2, 'memory'), ('fedbn', 1, 'memory'), ('solo', 2, 'memory')])
+def test_all_clients_have_their_last_model(name, lanes, client_state,
+                                           monkeypatch):
+  """Against a loop over models that were read when their clients trained.
+
+  Client 1 is absent since round 1, and client 4 never trains.
+  """
+  monkeypatch.setattr(evaluation, '_BATCH', 4)
+  monkeypatch.setattr('moon_jax.algorithms.base.Examples.BATCH_SIZE', 4)
+  federation = make(
+      algorithm=getattr(mj, name)(**{'head': 'b'} if name == 'fedrep' else {}),
+      lanes=lanes, client_state=client_state,
+      evaluate_clients=False, evaluate_all=True, keep_local_models=True,
+      model=linear_model(has_state=True, is_centred=True),
+      rounds=rounds.listed([[0, 1], [2, 3], [3, 0]]))
+  simulation = Simulation(federation)
+  unused = Simulation(dataclasses.replace(
+      federation, evaluate_all=False, client_tests=None,
+      rounds=federation.rounds))
+  last = {}
+  for _ in range(3):
+    simulation.run_round()
+    unused.run_round()
+    last |= simulation.local_models()
+  of_global = simulation.global_model()
+  jax.tree.map(  # it does not change what is trained
+      np.testing.assert_array_equal, of_global, unused.global_model())
+  if name == 'fedavg':  # clients have no model of their own
+    last = dict.fromkeys(range(NUM_CLIENTS), of_global)
+  line = simulation.evaluate_clients()
+  columns = line['clients']
+  assert columns['client'] == list(range(NUM_CLIENTS))
+  found = {}
+  for client, index in enumerate(federation.client_tests.indices):
+    if len(index):
+      model = last.get(client, of_global)
+      if name == 'solo' and client not in last:  # its own first model
+        model = jax.tree.map(
+            lambda x_RC, client=client: x_RC[0, client],
+            simulation.state.clients)
+      found[client], _ = outcome(federation, model, index)
+      if client in last or name != 'ditto':  # its own first model
+        assert columns['personal_heldout_accuracy'][client] == pytest.approx(
+            found[client])
+    else:
+      assert columns['personal_heldout_accuracy'][client] is None
+  if name != 'ditto':
+    assert line['personal_heldout_accuracy'] == pytest.approx(
+        np.mean([*found.values()]))
+
+
+def test_models_that_are_made_of_examples_are_not_kept():
+  """FedBABU fine-tunes what a client has now; other rounds take no time."""
+  options = dict(algorithm=mj.fedbabu(head='out', finetune_epochs=2))
+  simulation, line = evaluated(make(
+      **options, model=mj.mlp(3), evaluate_clients=False, evaluate_all=True))
+  assert simulation.client_bytes == Simulation(
+      make(**options, model=mj.mlp(3))).client_bytes
+  assert line['personal_heldout_accuracy'] != line['global_heldout_accuracy']
+
+
+def test_columns_of_a_round_and_of_all_clients():
+  simulation, line = evaluated(make(
+      evaluate_all=True, rounds=rounds.listed([[2, 0]])))
+  columns = line['clients']
+  assert {len(column) for column in columns.values()} == {NUM_CLIENTS}
+  assert [x is not None for x in columns['drift']] == [
+      client in (0, 2) for client in range(NUM_CLIENTS)]
+  assert columns['personal_heldout_accuracy'] == (
+      columns['global_heldout_accuracy'])

@@ -1,0 +1,99 @@
+"""The model of each client of a run, also of those that did not take part.
+
+It is the client's personal model after the last round in which it trained, or
+the model that it would begin with if it never did. A method whose clients have
+no personal model has that of the server, or with SOLO their own. One that reads
+examples to make a personal model, such as by fine-tuning, makes it of what the
+client has now.
+
+Nothing is trained, and no state changes. Clients are evaluated one batch of
+them after another, each on the examples that it holds out.
+"""
+
+from collections.abc import Callable
+import functools
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from moon_jax.algorithms import base
+from moon_jax.algorithms.base import Algorithm, Batch, Examples, View
+from moon_jax.algorithms.wrap import wrap
+from moon_jax.distributed.devices import SPLIT, WHOLE
+from moon_jax.engine import round as round_lib
+from moon_jax.engine import segments
+from moon_jax.engine.local import RoundProgram, TrainData
+from moon_jax.models import Model
+_KEEPS = 'with_last_model'  # in `Algorithm.made_of`
+
+
+def remembering(algorithm: Algorithm, reads_examples: bool) -> Algorithm:
+  """Returns an algorithm whose clients keep their last personal model.
+
+  It is the algorithm itself if it has none, or if that `reads_examples`.
+  """
+  if algorithm.personal_model is None or reads_examples:
+    return algorithm
+  inner = wrap(algorithm, _KEEPS, init_client=lambda variables: (
+      jnp.bool_(False), jax.tree.map(jnp.zeros_like, variables)))
+
+  def finish(trained, view):
+    client, message = inner.finish(trained, view)
+    return client._replace(
+        own=(jnp.bool_(True), inner.personal_model(trained, view))), message
+
+  return inner._replace(finish=finish)
+
+
+def reads_examples(algorithm: Algorithm, model: Model, view: View,
+                   batch: Batch) -> bool:
+  """Returns whether a personal model is made of examples, by tracing."""
+  if algorithm.personal_model is None or not algorithm.reads_examples:
+    return False
+  reads = []
+
+  def read(step):
+    reads.append(step)
+    return batch
+
+  of_start = Examples(lambda step: batch, jnp.int32(1))
+  trained = algorithm.start(
+      base.with_examples(algorithm, view, model, of_start))
+  algorithm.personal_model(trained, base.with_examples(
+      algorithm, view, model, Examples(read, jnp.int32(1))))
+  return bool(reads)
+
+
+def make_evaluate(program: RoundProgram, mesh: Mesh, data_spec: PartitionSpec,
+                  sums: Callable) -> Callable:
+  """Returns the jitted evaluation of the models of J clients of a run.
+
+  It maps (state that clients share [1, ...], their own [J, ...],
+  hyperparameters [1], table without steps, its data, held-out data, held-out
+  `OwnExamples` of the clients) to the results of `sums`, [J].
+  """
+  has_kept = _KEEPS in program.algorithm.made_of
+
+  def of_device(shared, clients_J, hparams_R, table, data, held, held_J):
+    bound = program._replace(model=program.model.with_frozen(data.frozen))
+    inputs = segments.Inputs(
+        **shared, hparams=hparams_R, table=table, data=data)
+
+    def of_job(j):
+      model = segments.own_model(bound, inputs, clients_J, j)
+      if has_kept:
+        is_kept, kept = jax.tree.map(lambda x_J: x_J[j], clients_J.own)
+        model = jax.tree.map(functools.partial(jnp.where, is_kept), kept, model)
+      found, = sums(bound, [model], held_J.num_batches_J[j], held,
+                    held_J.index_JSB[j])
+      return found
+
+    return lax.map(of_job, jnp.arange(len(table.jobs.run)))
+
+  return jax.jit(jax.shard_map(
+      of_device, mesh=mesh, in_specs=(
+          WHOLE, SPLIT, WHOLE, round_lib.TABLE,
+          TrainData(*[data_spec] * 3, frozen=WHOLE), WHOLE, SPLIT),
+      out_specs=SPLIT, check_vma=False))
