@@ -35,10 +35,9 @@ class UserError(ValueError):
     got: the value received, as text; '' if the requirement contains it.
     remedy: what to do; a sentence or several.
 
-  >>> raise UserError('batch_size', 'must be at least 1', 0, 'The paper uses 64')
-  Traceback (most recent call last):
-  moon_jax.errors.UserError: batch_size must be at least 1; got 0. The paper
-  uses 64
+  Examples:
+    >>> str(UserError('batch_size', 'must be at least 1', 0, '64 is usual'))
+    'batch_size must be at least 1; got 0. 64 is usual'
   """
 
   def __init__(self, setting: str, requirement: str = '', got: object = '',

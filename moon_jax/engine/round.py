@@ -19,7 +19,6 @@ from moon_jax.engine.state import State
 from moon_jax.models.base import Variables
 from moon_jax.optimizers import Hyperparameters
 
-
 _SPLIT_LANES = PartitionSpec(None, devices.AXIS)
 TABLE = Table(  # the partition specs of a table
     jobs=SPLIT, num_rows=SPLIT, num_segments=SPLIT, bounds=SPLIT, own=SPLIT,

@@ -26,6 +26,7 @@ from moon_jax.engine import round as round_lib
 from moon_jax.engine import segments
 from moon_jax.engine.local import RoundProgram, TrainData
 from moon_jax.models import Model
+
 _KEEPS = 'with_last_model'  # in `Algorithm.made_of`
 
 

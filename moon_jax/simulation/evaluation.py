@@ -169,7 +169,7 @@ def make_evaluate(program: RoundProgram, mesh: Mesh,
 
 
 def _sums(program, models, num_batches, data, items):
-  """Returns the sums over batches for each of several models; see `_predict`."""
+  """Returns the sums over batches of each of several models (`_predict`)."""
   def of_batch(s):
     item = jax.tree.map(lambda x: x[s], items)
     return tuple(
