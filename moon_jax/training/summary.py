@@ -66,8 +66,6 @@ def summarize(config: Config, simulation: Simulation,
       federation.data.task_name) if federation.metrics else ()
   return {
       'rounds': metrics[-1]['round'],
-      name: last[name],
-      'test_loss': last['test_loss'],
       **{key: last[key] for key in last
          if key.startswith(('test_', *(f'{name}_' for name in (
              federation.test_sets)))) and not key.endswith('_std')},

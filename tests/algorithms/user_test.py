@@ -4,14 +4,18 @@ import dataclasses
 import json
 import re
 
+import jax.numpy as jnp
 import pytest
 
+import moon_jax as mj
 from moon_jax import user_code
+from moon_jax.algorithms.base import Message
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.methods import registry
 from moon_jax.simulation import checks
 from moon_jax.training import run
+from support import tiny_federation
 
 CONFIG = Config(dataset='digits', num_clients=5, num_rounds=2, local_epochs=1,
                 batch_size=16, learning_rate=.02, checkpoint_every=0,
@@ -111,3 +115,11 @@ def test_errors_are_reported(module, name, words, tmp_path):
   with pytest.raises(UserError, match=words):
     train(algorithm=f'{module}:{name}')
   assert not list(tmp_path.glob('runs/*/metrics.jsonl'))
+
+
+def test_a_client_state_of_another_type_is_refused():
+  algorithm = mj.fedavg()._replace(
+      init_client=lambda variables: jnp.float32(0),
+      finish=lambda trained, view: (jnp.int32(0), Message(trained)))
+  with pytest.raises(UserError, match=r'is int32\[\], expected float32\[\]'):
+    mj.Simulation(tiny_federation.make(algorithm=algorithm))

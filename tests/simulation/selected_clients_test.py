@@ -4,11 +4,13 @@ import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from moon_jax.data import clock, rounds, selection
 from moon_jax.errors import UserError
+from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.fedcross import fedcross
 from moon_jax.methods.moon import moon
 from moon_jax.rundir.workdir import Workdir
@@ -245,3 +247,19 @@ class Tables:
 
   def of_round(self, table):
     return table
+
+
+def test_the_loss_of_a_client_whose_message_is_not_finite_is_not_known():
+  """Its losses are finite, but it is left out of the round."""
+  def finish(trained, view):
+    client, message = fedavg().finish(trained, view)
+    bad = jnp.where(view.client_id == 1, jnp.nan, 1)
+    return client, jax.tree.map(lambda x: x * bad, message)
+
+  simulation = Simulation(federation(
+      algorithm=fedavg()._replace(finish=finish), on_nan='skip_client',
+      rounds=selecting(lambda view: [0, 1], None)))
+  record, = simulation.run(1)
+  assert record.metrics['clients_left_out'] == [1]
+  assert np.isfinite(simulation.state.history.loss).tolist() == [
+      True, False, False]
