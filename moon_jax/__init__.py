@@ -52,4 +52,4 @@ def __getattr__(name: str):
   names = {public.lower(): public for public in __all__}
   near = difflib.get_close_matches(name.lower(), names, 1, cutoff=0.7)
   raise AttributeError(f'module {__name__!r} has no attribute {name!r}' + (
-      f'; did you mean {names[near[0]]!r}?' if near else ''))
+      f'. Did you mean {names[near[0]]!r}?' if near else ''))

@@ -61,7 +61,7 @@ def _unknown(name):
     return f'flags follow a command, as in moon-jax train {name}.'
   near = difflib.get_close_matches(name.lower(), COMMANDS, n=1)
   return f'there is no command {name!r}' + (
-      f'; did you mean {near[0]}?' if near else '.')
+      f'. Did you mean {near[0]}?' if near else '.')
 
 
 if __name__ == '__main__':

@@ -155,9 +155,9 @@ def _get(arguments: argparse.Namespace) -> int:
 def _downloadable(name: str) -> Entry:
   """Returns the description of a data set that can be downloaded."""
   if name not in ENTRIES:
-    hint = spelling.value('dataset', name, list(ENTRIES))
-    raise UserError(f'NAME must be one of {", ".join(ENTRIES)}; got '
-                    f'{name}{hint.replace("--dataset=", "")}')
+    hint = spelling.remedy('dataset', name, list(ENTRIES))
+    raise UserError('', f'NAME must be one of {", ".join(ENTRIES)}', name,
+                    hint.replace('--dataset=', ''))
   entry = ENTRIES[name]
   if entry.by_hand:
     raise UserError(f'{entry.title} has no file that can be downloaded without '

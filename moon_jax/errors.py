@@ -14,6 +14,7 @@ _MAX_CHARACTERS = 200  # of an error of a library in a message
 # Arguments in Python -> flags of another name.
 _FLAGS = {
     'candidates': 'cohort.candidates', 'cohorts': 'cohort',
+    'head': 'algorithm.head',
     'num_groups': 'labels.groups', 'rates': 'labels', 'selection': 'cohort'}
 # Whether messages name flags, as those of commands, or arguments in Python.
 _IS_COMMAND = contextvars.ContextVar('is_command', default=False)
@@ -29,8 +30,9 @@ class UserError(ValueError):
   `python -m moon_jax.train` exits with status 2.
 
   Attributes:
-    setting: the setting or argument that is invalid; '' if it is none, as for
-      the content of a file, which the requirement then begins with.
+    setting: the setting or argument that is invalid, such as "batch_size" or
+      "attack=backdoor"; '' if it is none, as for the content of a file, which
+      the requirement then begins with.
     requirement: what must hold, such as "must be at least 1".
     got: the value received, as text; '' if the requirement contains it.
     remedy: what to do; a sentence or several.
@@ -110,12 +112,14 @@ def naming(**flags: str) -> Iterator[None]:
 def setting(name: str, value: object = _MISSING) -> str:
   """Returns a setting as messages name it: --seed=1, or seed=1 in Python.
 
-  `name` is a flag, or an argument of a function.
+  `name` is a flag, or an argument of a function; it may end with =VALUE.
   """
+  name, *given = name.split('=', 1)
   known = _ARGUMENTS.get()
   flag = known.get(name, _FLAGS.get(name, name))
   title = f'--{flag}' if flag and names_flags() else known.get(name) or name
-  return title if value is _MISSING else f'{title}={value}'
+  given += [] if value is _MISSING else [value]
+  return '='.join([title, *map(str, given)])
 
 
 class OutOfMemory(UserError):

@@ -69,6 +69,6 @@ def of_round(learning_rate: LearningRate, round_index: int) -> float:
     return float(rate)
   except (TypeError, ValueError) as error:
     raise UserError(
-        'learning_rate must be a number, or a function of the round that '
-        'returns one, such as optax.cosine_decay_schedule(0.1, 100); got '
-        f'{rate!r}') from error
+        'learning_rate', 'must be a number, or a function of the round that '
+        'returns one', repr(rate),
+        'optax.cosine_decay_schedule(0.1, 100) makes one') from error

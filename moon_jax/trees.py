@@ -18,7 +18,7 @@ def difference(result: Any, expected: Any) -> str:
     return lines
   same = (jax.tree.structure(result)
           == jax.tree.structure(expected))  # type: ignore[operator]
-  return '' if same else f'got {shapes(result)}, expected {shapes(expected)}'
+  return '' if same else f'{shapes(result)}, expected {shapes(expected)}'
 
 
 def listed(ours: dict[str, str], theirs: dict[str, str]) -> str:

@@ -30,7 +30,7 @@ def test_public_names_exist_and_are_listed():
   assert mj.run_sweep is run.run_sweep
   with pytest.raises(AttributeError, match='no attribute .fedsgd'):
     mj.fedsgd  # noqa: B018
-  with pytest.raises(AttributeError, match="did you mean 'Federation'"):
+  with pytest.raises(AttributeError, match="Did you mean 'Federation'"):
     mj.federaton  # noqa: B018
 
 

@@ -1,13 +1,13 @@
 """Checks of arguments, for the factories of methods.
 
 Each function raises a UserError that has the requirement, the value and a usual
-one: "rho must be above 0; got -1.0; 0.01 is usual".
+one: "rho must be above 0; got -1.0. 0.01 is usual".
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import UserError
 
 
 def above(bound: float, usual: Any, **values: float) -> None:
@@ -41,5 +41,4 @@ def _check(requirement, usual, values, is_met):
   for name, value in values.items():
     if not is_met(value):  # as for NaN
       raise UserError(
-          f'{setting(name)} must be {requirement}; got {value!r}; {usual} is '
-          'usual')
+          name, f'must be {requirement}', repr(value), f'{usual} is usual')

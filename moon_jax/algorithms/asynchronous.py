@@ -27,12 +27,13 @@ from moon_jax.algorithms import base, mixing
 from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, Receiver
 from moon_jax.algorithms.wrap import wrap
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import UserError
 
 # Maps staleness, a float32 scalar, to the weight s of an update.
 Weight = Callable[[jax.Array], jax.Array]
 
 FORMS = 'fedbuff', 'fedasync'
+_REMEDY = 'Choose another, such as fedavg, or remove with_staleness'
 
 
 def constant() -> Weight:
@@ -85,8 +86,7 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
       something else.
   """
   if form not in FORMS:
-    raise UserError(f'{setting("form")} must be one of {", ".join(FORMS)}; got '
-                    f'{form!r}')
+    raise UserError('form', f'must be one of {", ".join(FORMS)}', repr(form))
   at_least(0, max_staleness=max_staleness, usual=20)
   weight, kept = weight or polynomial(), max_staleness + 1
 
@@ -94,9 +94,9 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
     if jax.tree.leaves(base.answer(
         algorithm, algorithm.init_server(variables),
         Receiver(jnp.int32(0), jnp.int32(0)))):
-      raise UserError('asynchronous training needs an algorithm whose server '
-                      'sends its model and nothing else, such as fedavg(). '
-                      'Choose one, or remove with_staleness')
+      raise UserError(
+          'algorithm', 'must have a server that sends its model and nothing '
+          'else with asynchronous training', remedy=_REMEDY)
     return mixing.copies(variables, kept), jnp.int32(0)
 
   def broadcast(server, receiver):
@@ -109,9 +109,9 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
     scale = weight(staleness.astype(jnp.float32))
     if jax.tree.structure(message) != jax.tree.structure(
         base.Message(view.variables)):  # type: ignore[operator]
-      raise UserError('asynchronous training needs clients that send their '
-                      'model and nothing else, such as those of fedavg(). '
-                      'Choose such an algorithm, or remove with_staleness')
+      raise UserError(
+          'algorithm', 'must have clients that send their model and nothing '
+          'else with asynchronous training', remedy=_REMEDY)
     origin = {**view.variables, 'params': begun['params']} if (
         form == 'fedbuff') else view.variables
     return (), message._replace(mean=jax.tree.map(

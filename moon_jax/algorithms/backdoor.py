@@ -19,6 +19,7 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.errors import setting, UserError
 
 _BACKDOOR = 5  # the last number of the seeds
+_REMEDY = 'Choose another attack'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,10 +75,9 @@ class Backdoor:
     is_other = dataset.test_labels != self.target
     if not is_other.any():
       raise UserError(
-          f'{setting("attack")}=backdoor needs test examples of other classes '
-          f'than its target={self.target}; got only {len(is_other)} of that '
-          f'class. Raise {setting("eval_examples")}, or give another '
-          f'{setting("attack.target")}')
+          'attack.target', 'must leave test examples of other classes',
+          f'{self.target}, the class of all {len(is_other)}',
+          f'Give another, or raise {setting("eval_examples")}')
     return (self.stamped(dataset.test_inputs[is_other]),
             np.full_like(dataset.test_labels[is_other], self.target))
 
@@ -89,24 +89,22 @@ class Backdoor:
 
   def _check(self, dataset, clients):
     if not dataset.is_images or mapped.is_mapped(dataset.train_inputs):
-      raise UserError(
-          f'{setting("attack")}=backdoor needs images in memory; the inputs of '
-          f'{dataset.name} are not. Choose another {setting("attack")}')
+      raise UserError('attack=backdoor', 'needs images in memory',
+                      f'other inputs of {dataset.name}', _REMEDY)
     num_classes = dataset.num_classes
     if dataset.task_name != 'classification':
       raise UserError(
-          f'{setting("attack")}=backdoor needs labels that are classes; got '
-          f'the task {dataset.task_name} of {dataset.name}. Choose another '
-          f'{setting("attack")}')
+          'attack=backdoor', 'needs labels that are classes',
+          f'the task {dataset.task_name} of {dataset.name}', _REMEDY)
     if self.target >= num_classes:
       raise UserError(
-          f'{setting("attack.target")} must be a class of {dataset.name}, 0 to '
-          f'{num_classes - 1}; got {self.target}')
+          'attack.target', f'must be a class of {dataset.name}, 0 to '
+          f'{num_classes - 1}', self.target)
     least = min(dataset.train_inputs.shape[1:3])
     if self.size > least:
-      raise UserError(
-          f'{setting("attack.size")} must be at most {least}, the smaller side '
-          f'of images of {dataset.name}; got {self.size}')
+      raise UserError('attack.size', f'must be at most {least}, the smaller '
+                      f'side of images of {dataset.name}', self.size)
     if not clients_lib.are_disjoint(clients):
-      raise UserError(f'{setting("attack")}=backdoor needs clients that share '
-                      f'no examples; give another {setting("partition")}')
+      raise UserError(
+          'attack=backdoor', 'needs clients that share no examples',
+          remedy=f'Give another {setting("partition")}')

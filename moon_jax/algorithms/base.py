@@ -113,21 +113,22 @@ class Examples:
         self._step_fn, jnp.where(is_read, self._num_steps, 0))
 
   @classmethod
-  def refused(cls, requirement: str) -> 'Examples':
+  def refused(cls, *error: str) -> 'Examples':
     """Returns examples that raise a UserError when they are read."""
     def refuse(index):
-      raise UserError(requirement)
+      raise UserError(*error)
 
     return cls(refuse, np.int32(0))
 
 
 _IN_LOCAL_STEPS = Examples.refused(
-    'view.examples is for start, finish and personal_model; got a read of it '
-    'in another function. Read the batch, or let start put what it finds '
-    "beside the 'params' that it returns")
+    '', 'view.examples is for start, finish and personal_model',
+    'a read of it in another function',
+    "Read the batch, or let start put what it finds beside the 'params' that "
+    'it returns')
 _NOT_DECLARED = Examples.refused(
-    'an algorithm that reads view.examples must have reads_examples=True; got '
-    'False. Add it: fedavg()._replace(..., reads_examples=True)')
+    '', 'an algorithm that reads view.examples must have reads_examples=True',
+    'False', 'Add it: fedavg()._replace(..., reads_examples=True)')
 
 
 class View(NamedTuple):
@@ -186,9 +187,9 @@ class _AllClients:
 
   def __getattr__(self, name):
     raise UserError(
-        f'an algorithm whose broadcast reads receiver.{name} must have '
-        'per_client_broadcast=True; got False. Add it: '
-        'fedavg()._replace(..., per_client_broadcast=True)')
+        '', f'an algorithm whose broadcast reads receiver.{name} must have '
+        'per_client_broadcast=True', False,
+        'Add it: fedavg()._replace(..., per_client_broadcast=True)')
 
 
 class ServerCall(NamedTuple):

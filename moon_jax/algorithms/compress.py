@@ -26,7 +26,7 @@ from moon_jax.algorithms import updates
 from moon_jax.algorithms.arguments import above, at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.wrap import wrap
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import UserError
 
 _DRAW = 0x636f6d70  # folded into the key of a client or the server
 
@@ -101,8 +101,7 @@ def qsgd(bits: int = 4, bucket: int = 512) -> Compressor:
   """
   at_least(2, bits=bits, usual=4)
   if bits > 16:
-    raise UserError(f'{setting("bits")} must be at most 16; got {bits}; 4 is '
-                    'usual')
+    raise UserError('bits', 'must be at most 16', bits, '4 is usual')
   at_least(1, bucket=bucket, usual=512)
   levels = 2**(bits - 1) - 1
 
@@ -274,8 +273,8 @@ def _with_hparams(algorithm, compressor):
   for name, value in compressor.hparams.items():
     if algorithm.hparams.get(name, value) != value:
       raise UserError(
-          f'compressors of uploads and downloads share {name}; got '
-          f'{algorithm.hparams[name]} and {value}. Give both the same')
+          '', f'compressors of uploads and downloads must share {name}',
+          f'{algorithm.hparams[name]} and {value}', 'Give both the same')
   return (algorithm._replace(
       hparams={**algorithm.hparams, **compressor.hparams}),
           compressor._replace(hparams={}))

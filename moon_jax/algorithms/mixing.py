@@ -41,8 +41,8 @@ def layers(variables: Variables, names: str) -> dict[str, Any]:
   """Returns the parameters of layers, whose names are separated by spaces."""
   params, found = variables['params'], names.split()
   if not found or not {*found} <= params.keys():
-    raise UserError('head must name layers of the network, which are '
-                    f'{", ".join(sorted(params))}; got {names!r}')
+    raise UserError('head', 'must name layers of the network, which are '
+                    + ', '.join(sorted(params)), repr(names))
   return {name: params[name] for name in found}
 
 

@@ -95,18 +95,19 @@ def made(algorithm: Algorithm, name: str) -> Algorithm:
 
 def _check(outer, inner):
   if outer == inner:
-    raise UserError(f'{outer} goes around an algorithm once; got it twice. '
+    raise UserError('', f'{outer} must go around an algorithm once', 'it twice',
                     'Remove one of them')
   for outside, inside, reason in _SWAPPED:
     if outer in outside and inner == inside:
-      raise UserError(f'{outer} must be inside of {inner}, since {reason}; got '
-                      f'it outside. Apply it first: {inner}({outer}(...))')
+      raise UserError(
+          '', f'{outer} must be inside of {inner}, since {reason}',
+          'it outside', f'Apply it first: {inner}({outer}(...))')
   for some, others, reason in _EXCLUDED:
     if (outer in some and inner in others) or (
         inner in some and outer in others):
-      raise UserError(f'{outer} and {inner} exclude each other, since '
-                      f'{reason}; got both. Remove one of them')
+      raise UserError('', f'{outer} and {inner} exclude each other, since '
+                      f'{reason}', 'both', 'Remove one of them')
   names, reason = _OF_METHODS.get(inner, ((), ''))
   if outer in names:
-    raise UserError(f'{outer} cannot go around {inner}, since {reason}; remove '
-                    'it, or choose another algorithm')
+    raise UserError('', f'{outer} cannot go around {inner}, since {reason}', '',
+                    'Remove it, or choose another algorithm')

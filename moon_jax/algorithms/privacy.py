@@ -147,10 +147,10 @@ def with_adaptive_clipping(
     rest = multiplier**-2 - (2 * deviation_of_bits)**-2
     if rest <= 0:
       raise UserError(
-          f'{setting("privacy.noise_multiplier", multiplier)} must be below '
-          f'{cohort_size / 10:g} with {setting("privacy.quantile")}, a tenth '
-          f'of the {cohort_size} clients per round. Lower it, or raise '
-          f'{setting("participation")} or {setting("num_clients")}')
+          'privacy.noise_multiplier', 'must be below a tenth of the '
+          f'{cohort_size} clients per round with {setting("privacy.quantile")}',
+          multiplier, f'Lower it, or raise {setting("participation")} or '
+          f'{setting("num_clients")}')
     of_updates = rest**-.5
 
   def send(trained, message, view):
@@ -221,9 +221,9 @@ def with_private_gradients(algorithm: Algorithm, clip: float,
   """
   def gradient(objective, params, batch, view):
     if set(view.variables) != {'params'}:
-      raise UserError(f'{setting("privacy")}=example requires a network '
-                      'without running statistics; give '
-                      f'{setting("model.norm")}=group')
+      raise UserError(
+          'privacy=example', 'needs a network without running statistics',
+          remedy=f'Give {setting("model.norm")}=group')
 
     def of_example(i):
       select = functools.partial(jax.tree.map, lambda x_B: x_B[i][None])
@@ -255,9 +255,9 @@ def _update(message, view, clip):
       Message(view.variables)))  # type: ignore[operator]
   if not same or set(view.variables) != {'params'}:
     raise UserError(
-        f'{setting("privacy.clip", clip)} requires clients that send all '
-        'parameters of the model and nothing else; this '
-        f'{setting("algorithm")}, or a {setting("model")} with norm=batch, '
-        'sends something else')
+        f'privacy.clip={clip}', 'needs clients that send all parameters of the '
+        'model and nothing else', 'another message',
+        f'Choose another {setting("algorithm")}, or a {setting("model")} '
+        'without norm=batch')
   return optax.tree.sub(message.mean, view.variables)
 

@@ -366,11 +366,10 @@ def secure_sum(limit: float = 8.0, bits: int = 31) -> Rule:
     UserError: if a number is out of range.
   """
   if not 1e-6 <= limit <= 1e6:
-    raise UserError(f'{setting("limit")} must be 1e-6 to 1e6; got {limit!r}. 8 '
-                    'is usual')
+    raise UserError('limit', 'must be 1e-6 to 1e6', repr(limit), '8 is usual')
   if bits not in range(2, 32):
-    raise UserError(f'{setting("bits")} must be an integer from 2 to 31; got '
-                    f'{bits!r}. 31 is usual')
+    raise UserError('bits', 'must be an integer from 2 to 31', repr(bits),
+                    '31 is usual')
   scale = 2.**(bits - 1) / limit
 
   def apply(rows, state, key):
@@ -444,8 +443,8 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
     check(message, view.variables)
     if rule.is_for_parameters and set(view.variables) != {'params'}:
       raise UserError(
-          'this rule is for parameters, and the network also sends running '
-          f'statistics; give {setting("model.norm")}=group, or another rule')
+          '', 'this rule needs a network without running statistics',
+          remedy=f'Give {setting("model.norm")}=group, or another rule')
     return (), Message((), each=flat(jax.tree.map(
         jnp.subtract, message.mean, view.variables)))
 

@@ -142,8 +142,8 @@ def with_server_optimizer(algorithm: Algorithm,
   if not callable(optimizer) and not (
       hasattr(optimizer, 'init') and hasattr(optimizer, 'update')):
     raise UserError(
-        'a server optimizer must be a transformation of optax, such as '
-        f'optax.adam(0.01); got {optimizer!r}. {setting("server")} takes names')
+        '', 'a server optimizer must be a transformation of optax, such as '
+        'optax.adam(0.01)', repr(optimizer), f'{setting("server")} takes names')
   make = optimizer if callable(optimizer) else lambda hparams: optimizer
 
   def step(variables, opt_state, following, call):

@@ -34,11 +34,11 @@ def check(message: Message, variables: Any) -> None:
   """
   if difference := trees.difference(message, Message(variables)):
     raise UserError(
-        'robust rules, attacks on updates and compression need clients that '
-        'send a model like the global one and nothing else; the message of '
-        f'this algorithm has other parts ({difference}). Choose another '
-        f'{setting("algorithm")}, or remove {setting("aggregation")}, '
-        f'{setting("attack")} and {setting("compress")}')
+        'algorithm', 'must have clients that send a model like the global one '
+        'and nothing else, with robust rules, attacks on updates and '
+        'compression', difference, f'Choose another, or remove '
+        f'{setting("aggregation")}, {setting("attack")} and '
+        f'{setting("compress")}')
 
 
 def flat(tree: Any) -> jax.Array:

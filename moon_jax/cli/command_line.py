@@ -79,12 +79,12 @@ def with_parts(words: Sequence[str]) -> list[str]:
     if kind not in PARTS:
       meant = spelling.near(kind, PARTS)
       raise UserError(
-          f'{word}: --{kind} is no part of a run; parts are {", ".join(PARTS)}'
-          + (f'; did you mean {word.replace(kind, meant, 1)}?' if meant else '')
-          )
+          '', f'a flag with a dot must begin with a part of a run, one of '
+          f'{", ".join(PARTS)}', word,
+          f'Did you mean {word.replace(kind, meant, 1)}?' if meant else '')
     if value is None:  # the next word has it, as absl reads other flags
       if not left:
-        raise UserError(f'{word} needs a value; write {word}=VALUE')
+        raise UserError('', f'{word} needs a value', '', f'Write {word}=VALUE')
       value = left.pop(0)
     calls[kind] = parts.parse(kind, value) if not argument else (
         calls.get(kind, getattr(Config, kind)).replace(
@@ -107,7 +107,7 @@ def config_of(words: Sequence[str]) -> Config:
     raise UserError(_message(error, FACTS, [
         name for name in FACTS if own[name].boolean])) from error
   if rest[1:]:
-    raise UserError(f'all arguments must be flags; got {rest[1]!r}')
+    raise UserError('', 'all arguments must be flags', repr(rest[1]))
   return Config(**{name: own[name].value for name in FACTS})
 
 
@@ -125,11 +125,11 @@ def settings_of_file(path: str | os.PathLike[str], where: str
   except (flags.Error, OSError, ValueError, RecursionError) as error:
     reason = _message(error, FACTS, [
         name for name in FACTS if own[name].boolean])
-    raise UserError(f'{where}: the flag file must exist and hold flags of a '
-                    f'run, got: {reason}') from error
+    raise UserError('', f'{where}: the flag file must exist and hold flags of '
+                    'a run', reason) from error
   if rest[1:]:
-    raise UserError(f'{where}: the lines of a flag file must be flags, which '
-                    f'start with --, got {rest[1]!r}')
+    raise UserError('', f'{where}: the lines of a flag file must be flags, '
+                    'which start with --', repr(rest[1]))
   return _present(own)
 
 
@@ -159,13 +159,14 @@ def _line(line):
     return ''
   flag, _, comment = bare.partition(' #')
   if comment and bare.startswith('-'):
-    raise UserError(f'a comment in a flag file must have a line of its own; got'
-                    f' {bare!r:.200}. Write {flag.rstrip()} on one line and '
-                    f'#{comment:.60} on another')
+    raise UserError(
+        '', 'a comment in a flag file must have a line of its own',
+        f'{bare!r:.200}', f'Write {flag.rstrip()} on one line and '
+        f'#{comment:.60} on another')
   if match := re.fullmatch(r'(--?\w+)\s+=?\s*([^\s=].*)', bare):
-    raise UserError('a line of a flag file must be --FLAG=VALUE, without '
-                    f'spaces around =; got {bare!r:.200}. Write '
-                    f'{match[1]}={match[2]:.200}')
+    raise UserError(
+        '', 'a line of a flag file must be --FLAG=VALUE, without spaces around '
+        '=', f'{bare!r:.200}', f'Write {match[1]}={match[2]:.200}')
   return bare
 
 
@@ -219,9 +220,9 @@ def start(name: str, run: Callable[..., None], page: help_page.Page,
         arguments.extend(rest)
       elif rest:
         raise UserError(
-            'all arguments must be flags, got the positional argument '
-            f'{rest[0]!r}; write --FLAG=VALUE without spaces, and --FLAG or '
-            '--noFLAG for a switch')
+            '', 'all arguments must be flags', repr(rest[0]),
+            'Write --FLAG=VALUE without spaces, and --FLAG or --noFLAG for a '
+            'switch')
       return argv[:1]
     except SystemExit:
       sys.exit(0)  # the help is printed; absl would exit with 1
@@ -311,7 +312,7 @@ def _message(error: Exception, known: Iterable[str],
     _, _, value = error.flagvalue.partition('=')
     near = suggest.flag(name, [*known, *(f'no{switch}' for switch in switches)])
     return f'there is no flag --{name}' + (
-        f'; did you mean {suggest.with_value(near, value)}?' if near else '')
+        f'. Did you mean {suggest.with_value(near, value)}?' if near else '')
   text = str(error).removeprefix('flag ').removeprefix('ERROR:: ')
   start, _, reason = text.partition(': ')
   for beginning, requirement in _REQUIREMENTS.items():

@@ -99,11 +99,10 @@ def show_part(name: str, width: int) -> str:
   kind, _, function = name.partition('.')
   if kind not in PARTS:
     near = spelling.near(kind, PARTS)
-    raise UserError(f'--help {name} must name a part or one of its functions, '
-                    'as in --help algorithm.moon; parts are '
-                    f'{", ".join(PARTS)}' + (
-                        f'; did you mean --help {name.replace(kind, near, 1)}?'
-                        if near else ''))
+    raise UserError(
+        '', '--help must be followed by a part or one of its functions, as in '
+        f'--help algorithm.moon; parts are {", ".join(PARTS)}', name,
+        f'Did you mean --help {name.replace(kind, near, 1)}?' if near else '')
   if not function:
     entries = [(name, parts.describe(kind, name)[0])
                for name in KINDS[kind].functions]

@@ -36,9 +36,8 @@ def check_value(settings: type, name: str, value: Any) -> None:
   if kind == int | None and value is not None:
     kind = int
   if choices and not (isinstance(value, str) and value in choices):
-    raise UserError(
-        f'{setting(name)} must be one of {", ".join(choices)}; got '
-        f'{value!r}{spelling.value(name, value, choices)}')
+    raise UserError(name, f'must be one of {", ".join(choices)}', repr(value),
+                    spelling.remedy(name, value, choices))
   if kind in (str, int, float, bool):
     _check_type(name, value, kind, field.metadata.get('if_fraction'))
   if isinstance(value, numbers.Real) or kind in (int, float):
@@ -72,8 +71,8 @@ def _check_range(name, value, field):
     limit = f'at most {most}'
   else:
     return
-  raise UserError(f'{setting(name)} must be {limit}; got {value}. The default '
-                  f'is {setting(name, default)}' + f'; {hint}' * bool(hint))
+  raise UserError(name, f'must be {limit}', value, 'The default is '
+                  + setting(name, default) + f'; {hint}' * bool(hint))
 
 
 def _check_type(name, value, kind, remedy):
@@ -90,12 +89,10 @@ def _check_type(name, value, kind, remedy):
     is_valid = False
   if not is_valid:
     article = 'an' if kind is int else 'a'
-    hint = ('. Pass functions and other values to moon_jax.Federation'
-            if callable(value) else
-            f'. Pass {name}={int(value)}'
-            if isinstance(value, float) and value.is_integer() else
-            f'. {remedy}' if remedy and kind is int and isinstance(
-                value, numbers.Real) else '')
     raise UserError(
-        f'{setting(name)} must be {article} {kind.__name__}; got '
-        f'{value!r}{hint}')
+        name, f'must be {article} {kind.__name__}', repr(value),
+        'Pass functions and other values to moon_jax.Federation'
+        if callable(value) else
+        f'Pass {name}={int(value)}'
+        if isinstance(value, float) and value.is_integer() else
+        remedy or '' if kind is int and isinstance(value, numbers.Real) else '')

@@ -165,13 +165,13 @@ def parse(kind: str, text: Any) -> Part:
     return made
   except (ValueError, RecursionError) as error:
     raise UserError(
-        f'{setting(kind)} must be a name or a call with named arguments, such '
-        f'as {kinds.KINDS[kind].example}; got {text!r} ({error})' + (
-            f'. For {text} rounds give {setting("num_rounds", text)}'
-            if kind == 'rounds' and str(text).isdigit() else
-            '. Pass functions and other values to moon_jax.Federation'
-            if not isinstance(text, str | int | float) else
-            spelling.colon(kind, text))) from error
+        kind, 'must be a name or a call with named arguments, such as '
+        + kinds.KINDS[kind].example, f'{text!r} ({error})',
+        f'For {text} rounds give {setting("num_rounds", text)}'
+        if kind == 'rounds' and str(text).isdigit() else
+        'Pass functions and other values to moon_jax.Federation'
+        if not isinstance(text, str | int | float) else
+        spelling.colon(kind, text)) from error
 
 
 def _parsed(text):
@@ -260,11 +260,11 @@ class Parameter(NamedTuple):
     return converted
 
   def error(self, requirement: str, value: Any) -> UserError:
-    default = '' if self.default in (inspect.Parameter.empty, None) else (
-        f'. The default is {setting(self.name, show(self.default))}')
-    shown = value if isinstance(value, Part) else f'{value!r}'
     return UserError(
-        f'{setting(self.name)} must be {requirement}; got {shown}{default}')
+        self.name, f'must be {requirement}',
+        value if isinstance(value, Part) else repr(value),
+        '' if self.default in (inspect.Parameter.empty, None) else
+        f'The default is {setting(self.name, show(self.default))}')
 
 
 _INVALID = object()
@@ -377,9 +377,9 @@ def function_of(kind: str, part: Part) -> Callable[..., Any]:
   place = known.functions.get(part.name, part.name if part.is_own else None)
   if place is None:
     raise UserError(
-        f'{setting(kind)} must be one of {", ".join(known.functions)}, or your '
-        f'own as MODULE:FUNCTION; got {part.name!r}'
-        f'{spelling.value(kind, part.name, list(known.functions))}')
+        kind, f'must be one of {", ".join(known.functions)}, or your own as '
+        'MODULE:FUNCTION', repr(part.name),
+        spelling.remedy(kind, part.name, list(known.functions)))
   return user_code.load(kind, place)
 
 
@@ -417,18 +417,17 @@ def normal(kind: str, part: Part) -> Part:
       others = [other for other in kinds.KINDS[kind].functions
                 if name in schema(kind, other)]
       raise UserError(
-          f'{setting(kind, part.name)} has {listed}; got '
-          f'{name}={show(value)}' + (
-              f'; did you mean {near}?' if near else '. Remove it' + (
-                  f', or give {setting(kind, " or ".join(others[:3]))}'
-                  if others else '')))
+          f'{kind}={part.name}', f'has {listed}', f'{name}={show(value)}',
+          f'Did you mean {near}?' if near else 'Remove it' + (
+              f', or give {setting(kind, " or ".join(others[:3]))}'
+              if others else ''))
     with _naming(kind, part, [name]):
       values[name] = known[name].check(value)
   for name, x in known.items():
     if x.is_required and name not in values:
       raise UserError(
-          f'{setting(kind, part.name)} needs a value of {name}; give '
-          f'{setting(f"{kind}.{name}")}'
+          f'{kind}={part.name}', f'needs a value of {name}', '',
+          f'Give {setting(f"{kind}.{name}")}'
           + ', or annotate it with moon_jax.FromRun[...] if the run has it'
           * part.is_own)
   return Part(part.name, tuple(
@@ -452,7 +451,8 @@ def _naming(kind, part, names):
     with errors.naming(**dict.fromkeys(names, '')):
       yield
   except UserError as error:
-    raise UserError(f'{setting(kind, part)}: {error}') from error
+    raise UserError(f'{kind}={part}:', f'{error.setting} {error.requirement}',
+                    error.got, error.remedy) from error
 
 
 def arguments(kind: str, part: Part) -> dict[str, Any]:
@@ -499,8 +499,8 @@ def make(kind: str, part: Part, **run: Any) -> Any:
       given[name] = run[name]
     elif parameter.default is inspect.Parameter.empty:
       raise UserError(
-          f'{setting(kind, part.name)}: a run has no value {name} for this '
-          f'kind; it has {", ".join(run)}. Rename it, or give it a default')
+          f'{kind}={part.name}', 'must have arguments without default of the '
+          f'names {", ".join(run)}', name, 'Rename it, or give it a default')
   if part.is_own:
     return user_code.call(kind, part.name, function, **given)
   with _naming(kind, part, [

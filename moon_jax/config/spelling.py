@@ -73,8 +73,8 @@ def near(name: str, known: Iterable[str]) -> str:
   return found[0] if found else ''
 
 
-def value(name: str, given: object, choices: Sequence[str]) -> str:
-  """Returns "; did you mean --NAME=CHOICE?" for an invalid value, or ''."""
+def remedy(name: str, given: object, choices: Sequence[str]) -> str:
+  """Returns "Did you mean --NAME=CHOICE?" for an invalid value, or ''."""
   word = letters(str(given))
   by_letters = {letters(choice): choice for choice in choices}
   by_letters |= VALUES.get(name, {})
@@ -87,15 +87,15 @@ def value(name: str, given: object, choices: Sequence[str]) -> str:
   options = [' '.join(
       setting(*word.split('=', 1)) for word in text.split(' ')
   ) if '=' in text else setting(name, text) for text in found]
-  return f'; did you mean {" or ".join(options)}?' if options else ''
+  return f'Did you mean {" or ".join(options)}?' if options else ''
 
 
 def colon(name: str, given: object) -> str:
-  """Returns "; did you mean --NAME=MODULE:FUNCTION?" for MODULE.FUNCTION."""
+  """Returns "Did you mean --NAME=MODULE:FUNCTION?" for MODULE.FUNCTION."""
   module, dot, function = str(given).rpartition('.')
   custom = f'{module}:{function}'
   is_meant = dot and is_user_code(custom) and function not in _ENDINGS
-  return f'; did you mean {setting(name, custom)}?' if is_meant else ''
+  return f'Did you mean {setting(name, custom)}?' if is_meant else ''
 
 
 def is_user_code(name: str) -> bool:

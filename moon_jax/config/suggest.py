@@ -21,7 +21,7 @@ from moon_jax.config.spelling import (
   is_user_code,
   letters,
   near,
-  value,
+  remedy,
 )
 from moon_jax.errors import setting, UserError
 
@@ -120,9 +120,8 @@ def check_names(name: str, given: object, known: Sequence[str] = (),
       or name == 'dataset' and given.startswith(HUGGINGFACE))
   if not is_valid:
     raise UserError(
-        f'{setting(name)} must be one of {", ".join(known)}, or your own as '
-        f'{form}; got {given!r}'
-        f'{value(name, given, known) or colon(name, given)}')
+        name, f'must be one of {", ".join(known)}, or your own as {form}',
+        repr(given), remedy(name, given, known) or colon(name, given))
 
 
 def arguments(made: _Made) -> _Made:
@@ -141,10 +140,10 @@ def arguments(made: _Made) -> _Made:
       if name in known:
         continue
       near = flag(name, known)
-      hint = f'did you mean {_in_python(near, is_config)}?' if near else (
+      hint = f'Did you mean {_in_python(near, is_config)}?' if near else (
           advice(name) if is_config else '')
       if hint:
-        raise TypeError(f'{made.__name__} has no argument {name!r}; {hint}')
+        raise TypeError(f'{made.__name__} has no argument {name!r}. {hint}')
     return function(*args, **kwargs)
 
   if not isinstance(made, type):

@@ -17,10 +17,11 @@ from typing import Any, BinaryIO
 import jax
 import numpy as np
 
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import UserError
 
 _NEVER_WRITTEN = -1
 _CHUNK_BYTES = 2**26  # of rows that are read at once
+_REMEDY = 'The same command resumes from the last checkpoint'
 
 
 class DiskClients:
@@ -95,10 +96,9 @@ class DiskClients:
       self._file.flush()
     except OSError as error:
       raise UserError(
-          f'{setting("client_state")}=disk: {existing(self._directory)} must '
-          f'have space for the state of clients, {self.row_bytes:,} bytes for '
-          f'each that has trained, got {error.strerror or error}. Free space: '
-          'the same command resumes from the last checkpoint') from error
+          'client_state=disk', f'needs space in {existing(self._directory)}, '
+          f'{self.row_bytes:,} bytes for each client that has trained',
+          error.strerror or error, f'Free space. {_REMEDY}') from error
     old_J = self._place_RC[run_J, client_J]
     self._place_RC[run_J, client_J] = places
     self._num_places += new
@@ -126,10 +126,9 @@ class DiskClients:
     row = self._file.read(self.row_bytes)
     if len(row) < self.row_bytes:  # another program has truncated it
       raise UserError(
-          f'{setting("client_state")}=disk: the file in '
-          f'{existing(self._directory)} must have the rows that were written '
-          'to it, got its end; the same command resumes from the last '
-          'checkpoint')
+          'client_state=disk', 'needs the rows that were written to the '
+          f'file in {existing(self._directory)}', 'its end',
+          _REMEDY)
     return row
 
 

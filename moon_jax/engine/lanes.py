@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import UserError
 
 _MIN_CLIENTS_PER_LANE = 4  # on CPUs
 _LANES_PER_ACCELERATOR = 16  # of one run; a guess, see BUILD_NOTES.md
@@ -31,9 +31,8 @@ def choose(lanes: int, cohort_size: int, num_devices: int, num_processes: int,
   """
   if lanes % num_processes:
     raise UserError(
-        f'{setting("lanes")} must be a multiple of the {num_processes} '
-        f'processes of this run, got {setting("lanes", lanes)}; give a '
-        'multiple, or 0 to choose it automatically')
+        'lanes', f'must be a multiple of the {num_processes} processes of this '
+        'run', lanes, '0 chooses it')
   if lanes == 0:
     lanes = (min(num_devices, cohort_size // _MIN_CLIENTS_PER_LANE) if is_cpu
              else num_devices * _LANES_PER_ACCELERATOR)

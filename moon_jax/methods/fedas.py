@@ -51,8 +51,8 @@ def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
   at_least(0, align_rate=align_rate, usual=0.01)
   layers = head.split()
   if 'proj2' in layers and 'proj1' not in layers:
-    raise UserError('fedas requires proj1 in a head that has proj2; got '
-                    f'{head!r}. Add proj1, or remove proj2')
+    raise UserError('head', 'must have proj1 beside proj2', repr(head),
+                    'Add proj1, or remove proj2')
   split = parts.body_and_head(head)
   input_of_head = 'features' if 'proj1' in layers else 'projection'
 

@@ -66,9 +66,9 @@ def with_fednova(algorithm: FromRun[Algorithm]) -> Algorithm:
     if jax.tree.structure(message) != jax.tree.structure(
         Message(view.variables)):  # type: ignore[operator]
       raise UserError(
-          'with_fednova needs clients whose Message.mean is a model like the '
-          'global one, and that send nothing else; got another message. Choose '
-          'another algorithm, or change its finish')
+          '', 'with_fednova needs clients whose Message.mean is a model like '
+          'the global one, and that send nothing else', 'another message',
+          'Choose another algorithm, or change its finish')
     rho = view.hparams['momentum']
     # with_proximal may be inside or around with_fednova.
     mu = algorithm.penalties.get('proximal_term', 'proximal_mu')

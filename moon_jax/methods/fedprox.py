@@ -51,8 +51,9 @@ def _with_term(algorithm, mu, name):
   Its loss records the proximal term, |w - w^t|^2 / 2.
   """
   if 'proximal_term' in algorithm.penalties:
-    raise UserError('the algorithm has a proximal term already. Remove one of '
-                    'them, and give the other the sum of the weights')
+    raise UserError(
+        '', 'an algorithm must have one proximal term', 'a second one',
+        'Remove it, and give the other the sum of the weights')
   def loss(model, trained, batch, view):
     objective, aux = algorithm.loss(model, trained, batch, view)
     moved = optax.tree.sub(algorithm.local_model(trained, view)['params'],

@@ -20,9 +20,10 @@ def counts_K(view: View) -> jax.Array:
     UserError: if labels are not classes.
   """
   if not view.label_counts.size:
-    raise UserError('the algorithm needs examples with one class each, the '
-                    'task "classification"; got another task. Most methods '
-                    'take any task, such as fedavg')
+    raise UserError(
+        'algorithm', 'needs examples with one class each, the task '
+        '"classification"', 'another task',
+        'Most methods take any task, such as fedavg')
   return view.label_counts.astype(jnp.float32)
 
 

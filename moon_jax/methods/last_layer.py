@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
 
 
@@ -25,16 +25,15 @@ def parameters(params: Any, head: str = 'out') -> Any:
   """
   layer = params.get(head)
   if layer is None:
-    raise UserError('head must be the name of the last layer, one of '
-                    f'{", ".join(params)}; got {head!r}. '
-                    f'{setting("algorithm.head")}=out is that of the built-in '
-                    'networks')
+    raise UserError(
+        'head', 'must be the name of the last layer, one of '
+        + ', '.join(params), repr(head), 'out is that of the built-in networks')
   if isinstance(layer, dict) and not (
       {'kernel'} <= set(layer) <= {'kernel', 'bias'}):
-    raise UserError('head must be a layer whose kernel trains, without '
-                    f'adapters; got {head!r}, where {", ".join(layer)} train. '
-                    'Adapt other layers: mj.lora(model, where="^fc1", '
-                    'train="^out")')
+    raise UserError(
+        'head', 'must be a layer whose kernel trains, without '
+        'adapters', f'{head!r}, where {", ".join(layer)} train', 'Adapt other '
+        'layers: mj.lora(model, where="^fc1", train="^out")')
   return layer
 
 
@@ -78,8 +77,8 @@ def with_shift(variables: Variables, shift_F: jax.Array,
   if not isinstance(layer, dict):
     return replace(variables, layer + shift_K, head)
   if 'bias' not in layer:
-    raise UserError(f'head must be a layer with a bias; got {head!r}. '
-                    f'{setting("algorithm.head")}=out is usual')
+    raise UserError('head', 'must be a layer with a bias', repr(head),
+                    'out is usual')
   return replace(variables, {**layer, 'bias': layer['bias'] + shift_K}, head)
 
 
@@ -96,8 +95,8 @@ def with_nearest(variables: Variables, mean_KF: jax.Array,
   """
   layer = variables['params'][head]
   if not isinstance(layer, dict) or set(layer) != {'kernel', 'bias'}:
-    raise UserError('head must be a layer with a kernel and a bias; got '
-                    f'{head!r}. {setting("algorithm.head")}=out is usual')
+    raise UserError('head', 'must be a layer with kernel and bias',
+                    repr(head), 'out is usual')
   nearest = {
       'kernel': mean_KF.T,
       'bias': jnp.where(is_possible_K, -jnp.sum(mean_KF ** 2, 1) / 2, -1e9)}

@@ -22,7 +22,7 @@ import optax
 
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import UserError
 from moon_jax.methods.fedavg import fedavg
 
 
@@ -33,8 +33,8 @@ def mimelite(mime_beta: float = 0.9) -> Algorithm:
     UserError: if mime_beta is not at least 0 and below 1.
   """
   if not 0 <= mime_beta < 1:
-    raise UserError(f'{setting("mime_beta")} must be at least 0 and below 1; '
-                    f'got {mime_beta}. 0.9 is usual')
+    raise UserError('mime_beta', 'must be at least 0 and below 1', mime_beta,
+                    '0.9 is usual')
 
   def transform_grads(grads, view):
     return momentum(grads, view.server, view.hparams['mime_beta'])

@@ -36,9 +36,9 @@ def body_and_head(head: str) -> Split:
     layers = {layer_of(name) for name in variables['params']}
     if not names or not names < layers:
       raise UserError(
-          'head must name some layers of the network, which are '
-          f'{", ".join(sorted(layers))}; got {head!r}. '
-          f'{setting("algorithm.head")}=NAME names one')
+          'head', 'must name some layers of the network, which are '
+          + ', '.join(sorted(layers)), repr(head),
+          f'{setting("head")}=NAME names one')
     return tuple({
         collection: {name: x for name, x in entries.items()
                      if (layer_of(name) in names) == is_head}

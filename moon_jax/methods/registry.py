@@ -197,8 +197,8 @@ def attack_of(config: Config) -> attacks.Attack | None:
   if config.attack.name == 'little_is_enough' and not config.args(
       'attack')['z'] and is_same and attacks.probability(n, b) <= .5:
     raise UserError(
-        f'{setting("attack")}=little_is_enough sends the mean of honest '
-        f'updates with {b} hostile clients of {n}, as the z of its paper is 0. '
+        'attack.z', f'must be given with {b} hostile clients of {n}: that of '
+        'the paper is 0, with which they send the mean of honest updates', '',
         f'Give {setting("attack.z")}=1.5, or raise '
         f'{setting("attack.attackers")}')
   return attacks.of_clients(craft, b, n, config.split_seed())
@@ -258,9 +258,9 @@ def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
   rule = parts.make('aggregation', config.aggregation, byzantine=hostile)
   if rule.min_received > cohort_size:
     raise UserError(
-        f'{setting("aggregation", config.aggregation)} needs at least '
-        f'{rule.min_received} clients per round; got {cohort_size}. Raise '
-        f'{setting("participation")} or {setting("num_clients")}' + (
+        f'aggregation={config.aggregation}', f'needs at least '
+        f'{rule.min_received} clients per round', cohort_size,
+        f'Raise {setting("participation")} or {setting("num_clients")}' + (
             f', or lower {setting("aggregation.byzantine")}, which is '
             f'{config.args("aggregation")["byzantine"]}'
             if 'byzantine' in dict(config.aggregation.arguments) else
@@ -276,16 +276,16 @@ def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
 
 def _check_trusted(config, client):
   """Checks that a client takes part in each round and is honest."""
-  rule = setting('aggregation', config.aggregation)
   if config.misses_clients():
     raise UserError(
-        f'{rule} needs its trusted client in each round; got '
+        f'aggregation={config.aggregation}',
+        'needs its trusted client in each round',
         f'{setting("participation", config.participation)} '
-        f'{setting("cohort", config.cohort)}. Remove them')
+        f'{setting("cohort", config.cohort)}', 'Remove them')
   hostile = attackers.configured(config)
   if client >= config.num_clients or client in hostile:
     honest = sorted({*range(config.num_clients)} - {*hostile})
     raise UserError(
-        f'{rule} trusts client {client}, which is hostile or does not exist; '
-        + (f'give {setting("aggregation.trusted", honest[0])}' if honest else
-           f'lower {setting("attack.attackers")}'))
+        'aggregation.trusted', 'must be an honest client', client,
+        f'Give {setting("aggregation.trusted", honest[0])}' if honest else
+        f'Lower {setting("attack.attackers")}')

@@ -28,32 +28,33 @@ def checked(name: str, algorithm: Any) -> Algorithm:
   """
   if not isinstance(algorithm, Algorithm):
     raise UserError(
-        f'{setting("algorithm", name)} must return a moon_jax.Algorithm, such '
-        f'as fedavg()._replace(...); got {type(algorithm).__name__}')
-  try:
-    check_hparams(algorithm.hparams)
-  except UserError as error:
-    raise UserError(f'{setting("algorithm", name)}: {error}') from error
+        f'algorithm={name}', 'must return a moon_jax.Algorithm, such as '
+        'fedavg()._replace(...)', type(algorithm).__name__)
+  check_hparams(algorithm.hparams, f'{setting("algorithm", name)}: ')
   return algorithm
 
 
-def check_hparams(hparams: Any) -> None:
+def check_hparams(hparams: Any, source: str = '') -> None:
   """Checks that hyperparameters are finite numbers by name.
+
+  Messages begin with `source`.
 
   Raises:
     UserError: naming the first one that is not.
   """
   if not isinstance(hparams, Mapping):
-    raise UserError('Algorithm.hparams must be a dict of numbers by name; got '
-                    f'{user_model.kind_of(hparams)}')
+    raise UserError(
+        '', f'{source}Algorithm.hparams must be a dict of numbers by name',
+        user_model.kind_of(hparams))
   for name, value in hparams.items():
     try:
       is_valid = not isinstance(value, str) and math.isfinite(float(value))
     except (TypeError, ValueError, OverflowError):
       is_valid = False
     if not is_valid:
-      raise UserError(f'Algorithm.hparams[{name!r}] must be a finite number; '
-                      f'got {value!r}. Functions can close over other values')
+      raise UserError(
+          '', f'{source}Algorithm.hparams[{name!r}] must be a finite number',
+          repr(value), 'Functions can close over other values')
 
 
 def check(algorithm: Algorithm, model: Model, example: jax.Array, labels: Any,
@@ -86,8 +87,8 @@ def check(algorithm: Algorithm, model: Model, example: jax.Array, labels: Any,
     for function, words, problem in _results(
         algorithm, model, example, labels, num_classes, hparams, key):
       if problem:
-        raise UserError(f'{name}: {function} must return {words}; {problem}'
-                        f'{at(function)}')
+        raise UserError('', f'{name}: {function} must return {words}',
+                        f'{problem}{at(function)}')
 
   traced = lambda model: jax.eval_shape(
       functools.partial(trace, model), jax.random.key(0))
@@ -105,10 +106,10 @@ def check(algorithm: Algorithm, model: Model, example: jax.Array, labels: Any,
     else:
       raise
     raise UserError(
-        f'{name} needs the {" and ".join(needed)} of the network, which leaves '
-        f'{"them" if needed[1:] else "it"} out; return moon_jax.Outputs('
-        f'features=h, projection=z, logits=logits){model.place}. Without '
-        'projection, z is h') from None
+        '', f'{name} needs the {" and ".join(needed)} of the network, which '
+        f'leaves {"them" if needed[1:] else "it"} out', '', 'Return '
+        'moon_jax.Outputs(features=h, projection=z, logits=logits)'
+        f'{model.place}. Without projection, z is h') from None
 
 
 def _results(algorithm: Algorithm, model: Model, example: jax.Array,
@@ -117,8 +118,8 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
   """Calls the functions in turn.
 
   Yields:
-    A function, what it must return, and what differs in its result; '' if
-    nothing does. Otherwise the caller must not go on.
+    A function, what it must return, and what differs in its result, else ''.
+    The caller must not continue after a difference.
   """
   variables = model.init(key, example)
   server = algorithm.init_server(variables)
@@ -130,11 +131,11 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
   has_params = isinstance(started, dict) and 'params' in started
   yield ('start', "a dict with 'params', such as the global model or the "
          'result of moon_jax.models.joint.join',
-         '' if has_params else f'got {trees.shapes(started)}')
+         '' if has_params else f'{trees.shapes(started)}')
   frozen = algorithm.frozen(model, batch, view)
   has_rows = all(jnp.shape(x)[:1] == (1,) for x in jax.tree.leaves(frozen))
   yield ('frozen', 'arrays with one row per example',
-         '' if has_rows else f'got {trees.shapes(frozen)} for one example')
+         '' if has_rows else f'{trees.shapes(frozen)} for one example')
   batch = batch._replace(frozen=frozen, key=key)
   loss = algorithm.loss(model.with_key(key), started, batch, view)
   for words, problem in _results_of_loss(loss, started):
@@ -161,7 +162,7 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
                and isinstance(following[2], dict))
   yield ('aggregate', 'three results, the next variables, the next server '
          'state and a dict of metrics, {} for none',
-         '' if is_triple else f'got {trees.shapes(following)}')
+         '' if is_triple else f'{trees.shapes(following)}')
   difference = trees.difference(following[0], variables)
   if difference and algorithm.aggregate.__module__ == fedavg.__name__:
     yield ('finish', 'a Message whose mean is like the global model, since '
@@ -188,14 +189,14 @@ def _results_of_loss(loss, started):
   is_valid = isinstance(others, Mapping) and not others
   yield ('scalars as the metrics of its LossAux, whose means over local steps '
          'are recorded, each by a name of its own',
-         '' if is_valid else f'got {trees.shapes(others)}')
+         '' if is_valid else f'{trees.shapes(others)}')
 
 
 def _no_pair(result, second=object):
   """Returns what is not a pair whose second element has a type, or ''."""
   is_pair = (isinstance(result, tuple) and len(result) == 2
              and isinstance(result[1], second))
-  return '' if is_pair else f'got {trees.shapes(result)}'
+  return '' if is_pair else f'{trees.shapes(result)}'
 
 
 def _check_arguments(name, function, expected, place):
@@ -207,5 +208,5 @@ def _check_arguments(name, function, expected, place):
     return
   except TypeError as error:
     got = signature if callable(function) else repr(function)
-    raise UserError(f'{name} must be a function of {expected}; got {got}: '
-                    f'{error}{place}') from error
+    raise UserError('', f'{name} must be a function of {expected}',
+                    f'{got}: {error}{place}') from error

@@ -67,8 +67,8 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
                         'convolution': convolution}.items():
     known = _CHOICES[option]
     if value not in known:
-      raise UserError(f'{setting(option)} must be one of {", ".join(known)}; '
-                      f'got {value!r}{spelling.value(option, value, known)}')
+      raise UserError(option, f'must be one of {", ".join(known)}', repr(value),
+                      spelling.remedy(option, value, known))
   if projection_dim is not None and (
       not isinstance(projection_dim, int | np.integer) or projection_dim < 1):
     raise UserError(f'{setting("projection_dim")} must be an integer of at '

@@ -47,8 +47,8 @@ def names() -> list[str]:
 def find(name: str) -> Target:
   """Reads the description of a GPU, one of `names()`, or raises UserError."""
   if name not in names():
-    raise UserError(f'--target must be one of {", ".join(names())}; got {name}'
-                    f'{spelling.value("target", name, names())}')
+    raise UserError('', f'--target must be one of {", ".join(names())}', name,
+                    spelling.remedy('target', name, names()))
   text = (_FOLDER / f'{name}.txtpb').read_text(encoding='utf-8')
   title = re.findall('device_description_str: *"([^"]*)"', text)[0]
   size = re.findall(r'device_memory_size: *(\d+)', text)[0]

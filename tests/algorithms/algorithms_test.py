@@ -467,9 +467,9 @@ def test_fednova_with_a_proximal_term_equals_a_plain_numpy_loop(wrap):
 
 
 def test_two_proximal_terms_are_refused():
-  with pytest.raises(mj.UserError, match='has a proximal term already'):
+  with pytest.raises(mj.UserError, match='must have one proximal term'):
     mj.with_proximal(mj.fedprox(.1), .2)
-  with pytest.raises(mj.UserError, match='has a proximal term already'):
+  with pytest.raises(mj.UserError, match='must have one proximal term'):
     mj.with_proximal(mj.with_fednova(mj.fedprox(.1)), .2)
 
 

@@ -121,7 +121,7 @@ def test_clients_train_as_if_the_older_model_were_the_global_one():
 
 
 @pytest.mark.parametrize('algorithm, message', [
-    (mj.fedgkd(), 'server sends its model and nothing else'),
+    (mj.fedgkd(), 'a server that sends its model and nothing else'),
     (mj.feddyn(8), 'clients that send their model and nothing else')])
 def test_methods_that_send_more_are_refused(algorithm, message):
   with pytest.raises(UserError, match=message):

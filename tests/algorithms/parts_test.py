@@ -232,12 +232,12 @@ WITHOUT_BIAS = {'params': {'fc1': jnp.ones((2, 2)),
     (lambda w: mj.fedper('fc2').init_client(w), "fc1, out; got 'fc2'"),
     (lambda w: mj.fedper('').init_client(w), "fc1, out; got ''"),
     (lambda w: mj.fedala('fc1 fc2').init_client(w), "out; got 'fc1 fc2'"),
-    (lambda w: mj.fedas('proj2 out'), 'requires proj1'),
+    (lambda w: mj.fedas('proj2 out'), 'must have proj1 beside'),
     (lambda w: mj.feddbe().personal_model({'params': {
         'sent': w['params'], 'bias': jnp.ones(2)}}, None), 'with a bias'),
     (lambda w: mj.fedproto().personal_model(w, types.SimpleNamespace(
         server=mj.fedproto().init_server(w), label_counts=jnp.ones(3))),
-     'a kernel and a bias')])
+     'a layer with kernel and bias')])
 def test_heads_that_a_method_cannot_use_are_refused(call, message):
   with pytest.raises(UserError, match=message):
     call(WITHOUT_BIAS)

@@ -135,8 +135,8 @@ def test_noise_has_its_deviation_and_is_drawn_again_each_round(
 @pytest.mark.parametrize('algorithm, has_state, message', [
     (scaffold(8), False, 'exclude each other, since control variates are sent'),
     (fednova(), False, 'exclude each other, since FedNova sends'),
-    (mimelite(), False, 'privacy.clip=1.*sends something else'),
-    (fedavg(), True, 'privacy.clip=1.*sends something else')])
+    (mimelite(), False, 'privacy.clip=1.*got another message'),
+    (fedavg(), True, 'privacy.clip=1.*got another message')])
 def test_what_sends_more_than_parameters_is_refused(
     algorithm, has_state, message):
   model = federation.linear_model(has_state)
@@ -279,7 +279,7 @@ def test_private_examples_are_in_one_client(tmp_path):
 
 def test_running_statistics_are_no_gradients():
   algorithm = privacy.with_private_gradients(federation.fedavg(), 1.)
-  with pytest.raises(UserError, match='privacy=example requires a network'):
+  with pytest.raises(UserError, match='privacy=example needs a network'):
     Federation(algorithm, model=federation.linear_model(has_state=True)).round()
 
 

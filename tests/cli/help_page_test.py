@@ -149,10 +149,10 @@ def test_help_of_parts_in_a_narrow_terminal(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize('name, message', [
-    ('algoritm', 'did you mean --help algorithm?'),
-    ('algoritm.moon', 'did you mean --help algorithm.moon?'),
+    ('algoritm', 'Did you mean --help algorithm?'),
+    ('algoritm.moon', 'Did you mean --help algorithm.moon?'),
     ('seed', 'parts are labels, partition'),
-    ('algorithm.mooon', "got 'mooon'; did you mean --algorithm=moon?"),
+    ('algorithm.mooon', "got 'mooon'. Did you mean --algorithm=moon?"),
     ('algorithm.mine:f', 'found no source file of module mine')])
 def test_help_of_what_is_no_part(name, message, whole, tmp_path):
   done = whole.run('train', '--help', name, cwd=tmp_path, module='moon_jax')

@@ -68,9 +68,9 @@ def test_a_flag_that_is_an_argument_is_answered_with_it(word, meant):
   """The answer is a command that can be given."""
   with pytest.raises(UserError) as error:
     command_line.config_of([word])
-  assert f'; did you mean {meant}' in str(error.value)
+  assert f'. Did you mean {meant}' in str(error.value)
   if '=' in meant:
-    _, _, answer = str(error.value).partition('did you mean ')
+    _, _, answer = str(error.value).partition('Did you mean ')
     command_line.config_of(shlex.split(answer.removesuffix('?')))
 
 
@@ -83,7 +83,7 @@ def test_a_flag_that_is_an_argument_is_answered_with_it(word, meant):
 def test_arguments_in_python_that_are_meant(make, name, hint):
   with pytest.raises(TypeError) as error:
     make(**{name: 1})
-  assert str(error.value).endswith(f"'{name}'; did you mean {hint}?")
+  assert str(error.value).endswith(f"'{name}'. Did you mean {hint}?")
 
 
 def test_synonyms_name_flags_and_are_none():
@@ -137,24 +137,24 @@ def test_synonyms_of_values_are_valid_values():
     ('weighting', 'equal', '--weighting=uniform?'),
 ])
 def test_values_that_are_meant(flag, given, hint):
-  assert spelling.value(flag, given, choices(flag)) == f'; did you mean {hint}'
+  assert spelling.remedy(flag, given, choices(flag)) == f'Did you mean {hint}'
 
 
 @pytest.mark.parametrize('flag, given', [
     ('partition', 'xyz'), ('algorithm', ''), ('model', 'vit'),
     ('weighting', '-')])
 def test_other_values_have_no_suggestion(flag, given):
-  assert spelling.value(flag, given, choices(flag)) == ''
+  assert spelling.remedy(flag, given, choices(flag)) == ''
 
 
 @pytest.mark.parametrize('given, hint', [
-    ('mine.split', '; did you mean --partition=mine:split?'),
-    ('a.mine.split', '; did you mean --partition=a.mine:split?'),
+    ('mine.split', '. Did you mean --partition=mine:split?'),
+    ('a.mine.split', '. Did you mean --partition=a.mine:split?'),
     ('partition.npz', ''), ('runs.data.csv', ''), ('mine.', '')])
 def test_a_module_and_a_function_have_a_colon_and_files_do_not(given, hint):
   with pytest.raises(UserError) as error:
     Config(partition=given)
-  _, found, rest = str(error.value).partition('; did you mean')
+  _, found, rest = str(error.value).partition('. Did you mean')
   assert found + rest == hint
 
 

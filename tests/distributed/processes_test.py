@@ -206,5 +206,5 @@ def test_processes_share_the_lanes_evenly():
   assert lanes.choose(4, 9, num_devices=4, num_processes=2, is_cpu=True) == 4
   assert lanes.choose(0, 8, num_devices=4, num_processes=1, is_cpu=True) == 2
   with pytest.raises(UserError, match='multiple of the 2 processes of this run'
-                     ', got --lanes=3'):
+                     '; got 3'):
     lanes.choose(3, 9, num_devices=4, num_processes=2, is_cpu=True)

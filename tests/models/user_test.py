@@ -102,7 +102,7 @@ def test_a_user_defined_factory_is_called(module, digits, model, shape):
     (dict(model='{}:Asks'), r'\(x, temperature\).*line 32\). Rename temper'),
     (dict(model='{}:Pair'), r'must return logits.* got a tuple .*line 37\)'),
     (dict(model='{}:Net(widht=5)'),
-     r':Net has the arguments width.*; got widht=5; did you mean width\?'),
+     r':Net has the arguments width.*; got widht=5. Did you mean width\?'),
     (dict(model='{}:Drops', algorithm='moon'),
      r'moon needs .* projection of the network.*line 47\)'),
 ])

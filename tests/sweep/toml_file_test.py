@@ -140,7 +140,7 @@ def test_an_argument_that_no_function_has(tmp_path):
   path = tmp_path / 'a.toml'
   path.write_text('algorithm = "feddyn"\n"algorithm.alpah" = [0.1]\n')
   with pytest.raises(UserError, match=(
-      'feddyn has the arguments alpha, .*; got alpah=0.1; did you mean alpha')):
+      'feddyn has the arguments alpha, .*; got alpah=0.1. Did you mean alpha')):
     table_file.read(str(path))
 
 
