@@ -95,13 +95,13 @@ def _have_equal_bits(x, y):
 
 # What to change, by name.
 _REMEDIES = {
-    'algorithm': '; change its numbers with algorithm._replace(hparams=...)',
+    'algorithm': 'Change its numbers with algorithm._replace(hparams=...). ',
     'names of hyperparameters': (
-        '; give Algorithm.hparams of all of them the same names'),
-    _FROZEN: '. It depends on whether local_epochs is above 1, on '
-             'local_steps, augment, and on whether clients share examples',
-    _EVALUATED: ', since shard_data moves the examples on which local models '
-                'are evaluated'}
+        'Give Algorithm.hparams of all of them the same names. '),
+    _FROZEN: 'It depends on whether local_epochs is above 1, on local_steps, '
+             'augment, and on whether clients share examples. ',
+    _EVALUATED: 'shard_data moves the examples on which local models are '
+                'evaluated. '}
 
 
 def program_key(config: Config) -> tuple:
@@ -182,11 +182,11 @@ def check(runs: Sequence[Mapping[str, Hashable]]) -> None:
     for name, value in run.items():
       if value != (expected := runs[0][name]):
         is_setting = name in (*_SETTINGS, 'batch_size')
-        got = f'; got {value!r} and {expected!r}' if is_setting else ''
+        got = f', {value!r} and {expected!r}' if is_setting else ''
         raise UserError(
-            f'federations in one program must have the same {name}, that of '
-            f'number {index} differs from that of number 0{got}'
-            f'{_REMEDIES.get(name, "")}. Train it in a program of its own')
+            '', f'federations in one program must have the same {name}',
+            f'another one for number {index} than for number 0{got}',
+            f'{_REMEDIES.get(name, "")}Train it in a program of its own')
 
 
 def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:

@@ -159,9 +159,10 @@ def _cohorts(config, cohorts):
   if cohorts is None:
     return cohort_lib.make(config)
   if config.has_clock():
-    raise UserError('a clock plans the cohorts of this configuration; got '
-                    'cohorts as an argument. Use moon_jax.Federation with '
-                    'moon_jax.rounds.timed')
+    raise UserError(
+        '', 'a clock plans the cohorts of this configuration',
+        'cohorts as an argument',
+        'Use moon_jax.Federation with moon_jax.rounds.timed')
   if config.args('privacy').get('noise_multiplier'):
     _check_are_sampled(config, cohorts)
   return cohorts
@@ -172,10 +173,10 @@ def _check_are_sampled(config, cohorts):
   given = [list(map(int, clients)) for clients in cohorts]
   if config.cohort.name != 'file' and given != cohort_lib.make(
       dataclasses.replace(config, num_rounds=len(given))):
-    raise UserError('epsilon is computed for the cohorts that this '
-                    'configuration samples; got others as an argument. Give '
-                    f'{setting("cohort")}=file(path=...), or use '
-                    'moon_jax.Federation')
+    raise UserError(
+        '', 'epsilon is computed for the cohorts that this configuration '
+        'samples', 'others as an argument', f'Give '
+        f'{setting("cohort")}=file(path=...), or use moon_jax.Federation')
 
 
 def _check_keeps_split(config):
@@ -186,26 +187,26 @@ def _check_keeps_split(config):
           'attack': config.attack.name in DATA_ATTACKS}
   for name, is_changed in changes_split.items():
     if is_changed:
-      raise UserError(f'{setting(name, getattr(config, name))} changes a split '
-                      'of this configuration; got clients as an argument. Use '
-                      'moon_jax.data.split.make, or moon_jax.Federation')
+      raise UserError(
+          f'{name}={getattr(config, name)}', 'changes a split of this '
+          'configuration', 'clients as an argument',
+          'Use moon_jax.data.split.make, or moon_jax.Federation')
 
 
 def _check_counts_once(config, clients):
   """Checks that a private example is in one client, whose steps epsilon counts.
   """
   if config.privacy.name == 'example' and not clients_lib.are_disjoint(clients):
-    raise UserError(
-        f'{setting("privacy")}=example needs clients that share no examples; '
-        f'give another {setting("partition")} than {config.partition}')
+    raise UserError('privacy=example', 'needs clients that share no examples',
+                    setting('partition', config.partition), 'Give another one')
 
 
 def _check_has_global_model(config, algorithm):
   if config.keep_best and algorithm.per_client_init:
     raise UserError(
-        f'{setting("keep_best")} saves the global model, and '
-        f'{setting("algorithm", config.algorithm)} has none (per_client_init); '
-        f'remove {setting("keep_best")}')
+        'keep_best', 'saves the global model',
+        f'{setting("algorithm", config.algorithm)}, which has none '
+        '(per_client_init)', 'Remove one of them')
 
 
 @errors.naming(**{name: f'rounds.{name}' for name in (

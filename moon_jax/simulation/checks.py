@@ -26,7 +26,7 @@ from moon_jax.config import (
 from moon_jax.config.kinds import ROBUST, UPDATE_ATTACKS
 from moon_jax.data import selection
 from moon_jax.data.io import files
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 from moon_jax.methods import registry
 from moon_jax.simulation import metric_functions
 
@@ -144,22 +144,26 @@ def _check_alone(config):
     if not alone.is_given(config):
       continue
     for other in alone.others:
-      if is_changed(config, other):
-        value = getattr(config, other)
-        reason = alone.reason.format(
-            participation=setting('participation'),
-            num_rounds=setting('num_rounds'))
-        raise UserError(
-            f'{setting(alone.name, getattr(config, alone.name))} {reason}; got '
-            + (setting(f'no{other}') if value is False and errors.names_flags()
-               else setting(other, value))
-            + '. Remove one of them')
-  if config.algorithm.name == 'centralized' and config.partition.name not in (
-      'iid', 'dirichlet', 'shards', 'quantity'):
-    raise UserError(
-        f'{setting("algorithm")}=centralized trains on all examples unchanged; '
-        f'remove {setting("partition", config.partition)}, or give '
-        f'{setting("partition")}=iid')
+      require(not is_changed(config, other), _given(config, alone.name),
+              alone.reason.format(participation=setting('participation'),
+                                  num_rounds=setting('num_rounds')),
+              _shown(config, other), 'Remove one of them')
+  require(config.algorithm.name != 'centralized' or config.partition.name in (
+      'iid', 'dirichlet', 'shards', 'quantity'), 'algorithm=centralized',
+          'trains on all examples unchanged', _shown(config, 'partition'),
+          f'Remove it, or give {setting("partition")}=iid')
+
+
+def _given(config, name):
+  return f'{name}={getattr(config, name)}'
+
+
+def _shown(config, *names):
+  """Returns settings with their values, as a user gives them."""
+  return ' '.join(
+      setting(f'no{name}') if getattr(config, name) is False and (
+          errors.names_flags()) else setting(_given(config, name))
+      for name in names)
 
 
 _PRIVATE_BY_EXAMPLE = 'fedavg', 'fedprox', 'moon', 'moon_l2', 'solo', (
@@ -173,8 +177,8 @@ def _check_paths(config):
       files.user_path(path, name)
       path.encode('utf-8')
     except UnicodeEncodeError as error:  # Orbax cannot write to such paths
-      raise UserError(f'{setting(name)}={path!r} is not valid UTF-8; name '
-                      'another path') from error
+      raise UserError(f'{name}={path!r}', 'must be valid UTF-8', '',
+                      'Name another path') from error
 
 
 def _check_cohort(config):
@@ -185,26 +189,22 @@ def _check_cohort(config):
       remedy = (f'for {count:g} of {setting("num_clients", num_clients)} give '
                 f'{setting("participation")}={count / num_clients:.12g}')
     raise UserError(
-        f'{setting("participation")} must be above 0 and at most 1 (the '
-        f'fraction of clients sampled per round); got {count}. {remedy}')
-  if config.cohort_size() < 1:
-    enough = math.ceil(1e4 / num_clients) / 1e4
-    raise UserError(
-        f'{setting("participation", count)} of '
-        f'{setting("num_clients", num_clients)} samples no client per round; '
-        f'raise {setting("participation")} to {enough} or more')
-  is_federated = config.algorithm.name != 'centralized'
-  if is_federated and 0 < config.train_examples < num_clients:
-    raise UserError(
-        f'{setting("train_examples", config.train_examples)} must be at least '
-        f'{setting("num_clients", num_clients)}, one example per client; raise '
-        'it. 0 uses all examples')
-  if is_federated and config.labels.name == 'shift' and (
-      count := config.args('labels')['groups']) > num_clients:
-    raise UserError(
-        f'{setting("labels.groups", count)} must be at most '
-        f'{setting("num_clients", num_clients)}, one client per group; lower '
-        'it')
+        'participation', 'must be above 0 and at most 1 (the fraction of '
+        'clients sampled per round)', count, remedy)
+  require(config.cohort_size(), 'participation', 'must sample a client per '
+          f'round of {setting("num_clients", num_clients)}', count,
+          f'Raise it to {math.ceil(1e4 / num_clients) / 1e4} or more')
+  if config.algorithm.name == 'centralized':
+    return
+  at_least = f'must be at least {setting("num_clients", num_clients)}'
+  require(not 0 < config.train_examples < num_clients, 'train_examples',
+          f'{at_least}, one example per client', config.train_examples,
+          'Raise it. 0 uses all examples')
+  if config.labels.name == 'shift':
+    groups = config.args('labels')['groups']
+    require(groups <= num_clients, 'labels.groups', 'must be at most '
+            f'{setting("num_clients", num_clients)}, one client per group',
+            groups)
 
 
 def _check_rounds(config):
@@ -212,56 +212,48 @@ def _check_rounds(config):
   rounds = config.args('rounds')
   timed = [name for name, value in config.rounds.arguments
            if name in ('over_selection', 'deadline', 'tiers')]
-  if not config.has_clock() and (timed or config.is_asynchronous()):
-    raise UserError(
-        f'{setting("rounds", config.rounds)} needs simulated time; give '
-        f'{setting("clock")}=lognormal, or {setting("clock")}=file(path=...)')
-  if rounds.get('partial_work') and not rounds['deadline']:
-    raise UserError(
-        f'{setting("rounds.partial_work")} needs a deadline that clients would '
-        f'miss; give {setting("rounds.deadline")}, in simulated seconds')
-  if rounds.get('partial_work') and config.algorithm.name == 'fedproto' and (
-      config.args('algorithm')['form'] == 'released'):
-    raise UserError(
-        f'{setting("rounds.partial_work")} has clients without whole epochs; '
-        f'remove it, or {setting("algorithm.form")}=released of fedproto')
-  if timed and config.cohort.name not in ('uniform', 'file'):
-    raise UserError(
-        f'{setting("cohort", config.cohort)} selects the clients of each round '
-        'when the one before has ended; got '
-        f'{setting("rounds", config.rounds)}. Remove one of them')
+  require(config.has_clock() or not (timed or config.is_asynchronous()),
+          _given(config, 'rounds'), 'needs simulated time', '',
+          f'Give {setting("clock")}=lognormal, or '
+          f'{setting("clock")}=file(path=...)')
+  if rounds.get('partial_work'):
+    require(rounds['deadline'], 'rounds.partial_work',
+            'needs a deadline that clients would miss', '',
+            f'Give {setting("rounds.deadline")}, in simulated seconds')
+    require(config.algorithm.name != 'fedproto' or config.args('algorithm')[
+        'form'] != 'released', 'rounds.partial_work',
+            'has clients without whole epochs',
+            f'{setting("algorithm.form")}=released', 'Remove one of them')
+  require(not timed or config.cohort.name in ('uniform', 'file'),
+          _given(config, 'cohort'), 'selects the clients of each round when '
+          'the one before has ended', _shown(config, 'rounds'),
+          'Remove one of them')
   if config.cohort.name == 'file':
-    listed = [name for name in ('over_selection', 'tiers')
-              if name in dict(config.rounds.arguments)]
     windows = config.args('clock').get('availability_file')
-    if listed or windows or config.is_asynchronous():
-      name = 'clock' if windows else 'rounds'
-      raise UserError(
-          f'{setting("cohort", config.cohort)} lists the clients that start in '
-          f'each round; got {setting(name, getattr(config, name))}. Remove one '
-          'of them')
+    require(not windows and not config.is_asynchronous() and not (
+        {'over_selection', 'tiers'} & {*timed}), _given(config, 'cohort'),
+            'lists the clients that start in each round',
+            _shown(config, 'clock' if windows else 'rounds'),
+            'Remove one of them')
   if config.is_asynchronous():
     for name in ('concurrency', 'buffer_size'):
-      if rounds[name] > config.num_clients:
-        raise UserError(
-            f'{setting(f"rounds.{name}", rounds[name])} must be at most '
-            f'{setting("num_clients", config.num_clients)}; lower it')
-    if not config.algorithm.is_own and registry.sends_only_model(
-        config) and registry.traffic(config.algorithm.name).broadcasts_more:
-      raise UserError(
-          f'{setting("rounds", config.rounds)} requires a server that sends '
-          'its model and nothing else, not '
-          f'{setting("algorithm", config.algorithm)}; fedavg and moon have one')
+      require(rounds[name] <= config.num_clients, f'rounds.{name}',
+              f'must be at most {setting("num_clients", config.num_clients)}',
+              rounds[name])
+    require(config.algorithm.is_own or not (
+        registry.sends_only_model(config) and registry.traffic(
+            config.algorithm.name).broadcasts_more),
+            _given(config, 'rounds'), 'needs a server that sends its model and '
+            'nothing else', _shown(config, 'algorithm'),
+            'fedavg and moon have one')
   warmup = config.args('schedule')['warmup']
-  if warmup >= config.num_rounds:
-    raise UserError(
-        f'{setting("schedule.warmup", warmup)} must be below '
-        f'{setting("num_rounds", config.num_rounds)}; lower it')
+  require(warmup < config.num_rounds, 'schedule.warmup',
+          f'must be below {setting("num_rounds", config.num_rounds)}', warmup)
   clock = dict(config.clock.arguments)
-  if clock.get('availability_file') and {'availability', 'groups'} & {*clock}:
-    raise UserError(
-        f'{setting("clock", config.clock)} has a file of the times at which '
-        'clients are available; remove its arguments availability and groups')
+  require(not clock.get('availability_file') or not (
+      {'availability', 'groups'} & {*clock}), _given(config, 'clock'),
+          'has a file of the times at which clients are available', '',
+          'Remove its arguments availability and groups')
 
 
 def _check_arithmetic(config):
@@ -270,19 +262,17 @@ def _check_arithmetic(config):
     return
   given = config.args('model')
   precision = given.get('precision', 'highest')
-  if precision != 'highest' and given['dtype'] != 'float32':
-    raise UserError(
-        f'{setting("model.precision", precision)} is for '
-        f'{setting("model.dtype")}=float32; got '
-        f'{setting("model.dtype", given["dtype"])}. Remove one of them')
-  if given.get('convolution') == 'native' and precision not in (
-      'highest', 'tf32'):
-    raise UserError(
-        f'{setting("model.convolution")}=native computes at '
-        f'{setting("model.precision")}=highest or tf32; got {precision}. Give '
-        f'{setting("model.convolution")}=im2col, or '
-        f'{setting("model.dtype")}=bfloat16 without '
-        f'{setting("model.precision")}')
+  require(precision == 'highest' or given['dtype'] == 'float32',
+          f'model.precision={precision}',
+          f'is for {setting("model.dtype")}=float32',
+          setting('model.dtype', given['dtype']), 'Remove one of them')
+  require(given.get('convolution') != 'native' or precision in (
+      'highest', 'tf32'), 'model.convolution=native',
+          f'computes at {setting("model.precision")}=highest or tf32',
+          precision,
+          f'Give {setting("model.convolution")}=im2col, or '
+          f'{setting("model.dtype")}=bfloat16 without '
+          f'{setting("model.precision")}')
 
 
 def _check_updates(config):
@@ -300,34 +290,30 @@ def _check_updates(config):
     able = ', '.join(name for name, known in registry.METHODS.items()
                      if known.can_combine)
     raise UserError(
-        f'{setting("aggregation", config.aggregation)} is for '
-        f'{setting("algorithm", able)}; got {config.algorithm}. Remove it')
+        _given(config, 'aggregation'), f'is for {setting("algorithm", able)}',
+        config.algorithm, 'Remove it')
   if readers and not config.algorithm.is_own and (
       not registry.sends_only_model(config)):
     private = ', '.join(name for name in registry.METHODS
                         if registry.traffic(name).sends_only_model)
     raise UserError(
-        f'{setting(readers[0], getattr(config, readers[0]))} requires clients '
-        'that send their model and nothing else, not '
-        f'{setting("algorithm", config.algorithm)}'
-        + f' {setting("aggregation", config.aggregation)}' * combines
-        + f'; use one of {private}, without {setting("aggregation")}=fednova '
-          'or scaffold')
+        _given(config, readers[0]),
+        'needs clients that send their model and nothing else',
+        _shown(config, 'algorithm', *['aggregation'] * combines),
+        f'Use one of {private}, without {setting("aggregation")}=fednova or '
+        'scaffold')
   if config.args('compress').get('download'):
     excluded = [name for name in ('participation', 'cohort')
                 if is_changed(config, name)]
-    if excluded or config.is_asynchronous():
-      name = excluded[0] if excluded else 'rounds'
-      raise UserError(
-          f'{setting(name, getattr(config, name))} keeps clients away from '
-          f'rounds, and with {setting("compress.download")} each builds the '
-          'model from the messages of all rounds; remove one of them')
+    excluded += ['rounds'] * config.is_asynchronous()
+    require(not excluded, 'compress.download', 'needs clients that receive the '
+            'messages of all rounds, from which each builds the model',
+            _shown(config, *excluded[:1]), 'Remove one of them')
     rounds = config.args('rounds')
-    if rounds['dropout_rate'] and rounds['dropout_stage'] == 'before_training':
-      raise UserError(
-          f'{setting("compress.download")} needs clients that receive each '
-          f'message; with {setting("rounds", config.rounds)} give '
-          f'{setting("rounds.dropout_stage")}=after_training')
+    require(not rounds['dropout_rate'] or (
+        rounds['dropout_stage'] == 'after_training'), 'compress.download',
+            'needs clients that receive each message', _shown(config, 'rounds'),
+            f'Give {setting("rounds.dropout_stage")}=after_training')
 
 
 def _check_privacy(config):
@@ -335,56 +321,47 @@ def _check_privacy(config):
     return
   private = config.args('privacy')
   for name in ('clip', 'noise_multiplier'):
-    if private[name] and not 1e-6 <= private[name] <= 1e6:
-      raise UserError(
-          f'{setting(f"privacy.{name}")} must be 0 or between 1e-06 and 1e+06; '
-          f'got {private[name]}. {setting(f"privacy.{name}")}=1 is usual')
+    require(not private[name] or 1e-6 <= private[name] <= 1e6,
+            f'privacy.{name}', 'must be 0 or between 1e-06 and 1e+06',
+            private[name], '1 is usual')
   if config.privacy.name == 'example':
-    if config.algorithm.name not in _PRIVATE_BY_EXAMPLE:
-      raise UserError(
-          f'{setting("privacy", config.privacy)} is only for '
-          f'{setting("algorithm", ", ".join(_PRIVATE_BY_EXAMPLE))}; got '
-          f'{config.algorithm}. Give one of them')
-    return
-  if private['noise_by'] == 'clients' and private['quantile']:
-    raise UserError(
-        f'{setting("privacy.quantile", private["quantile"])} adapts the norm '
-        f'at the server; remove it or {setting("privacy.noise_by")}=clients')
-  if config.clips_updates() and config.weighting != 'uniform':
-    raise UserError(
-        f'{setting("privacy", config.privacy)} requires '
-        f'{setting("weighting")}=uniform, so that all clients have the same '
-        f'weight; got {setting("weighting", config.weighting)}')
+    return require(
+        config.algorithm.name in _PRIVATE_BY_EXAMPLE, _given(config, 'privacy'),
+        f'is only for {setting("algorithm", ", ".join(_PRIVATE_BY_EXAMPLE))}',
+        config.algorithm, 'Give one of them')
+  require(private['noise_by'] != 'clients' or not private['quantile'],
+          f'privacy.quantile={private["quantile"]}',
+          'adapts the norm at the server',
+          f'{setting("privacy.noise_by")}=clients', 'Remove one of them')
+  require(not config.clips_updates() or config.weighting == 'uniform',
+          _given(config, 'privacy'), f'needs {setting("weighting")}=uniform, '
+          'so that all clients have the same weight', config.weighting)
 
 
 def _check_evaluation(config):
   for name in ('keep_best', 'early_stopping'):
-    if getattr(config, name) and not config.validation_fraction:
-      raise UserError(
-          f'{setting(name)} selects by the validation accuracy, never by the '
-          f'test accuracy, and needs {setting("validation_fraction")}, such as '
-          f'0.1; got {setting(name, getattr(config, name))} without it')
-  if config.keep_best and config.algorithm.name == 'solo':
-    raise UserError(f'{setting("keep_best")} saves the global model, and '
-                    f'{setting("algorithm")}=solo has none; remove '
-                    f'{setting("keep_best")}')
-  if config.client_test_fraction and not config.client_eval_every:
-    raise UserError(
-        f'{setting("client_test_fraction", config.client_test_fraction)} holds '
-        f'out examples for {setting("client_eval_every")}, which is 0; give '
-        f'{setting("client_eval_every", config.num_rounds)} to evaluate '
-        'clients after the last round, or fewer rounds to evaluate them more '
-        'often')
+    require(not getattr(config, name) or config.validation_fraction, name,
+            'selects by the validation accuracy, never by the test accuracy, '
+            f'and needs {setting("validation_fraction")}', 'none',
+            f'{setting("validation_fraction")}=0.1 is usual')
+  require(not config.keep_best or config.algorithm.name != 'solo', 'keep_best',
+          'saves the global model', f'{setting("algorithm")}=solo, which has '
+          'none', 'Remove one of them')
+  require(not config.client_test_fraction or config.client_eval_every,
+          'client_test_fraction',
+          f'holds out examples for {setting("client_eval_every")}',
+          f'{setting("client_eval_every")}=0',
+          f'Give {setting("client_eval_every", config.num_rounds)} to evaluate '
+          'clients after the last round, or fewer rounds to evaluate them more '
+          'often')
 
 
 def _check_needs(config):
   """Checks what a built-in method assumes, before data are loaded."""
   needs = registry.combined(config).needs
-  if 'all_clients' in needs and config.misses_clients():
-    raise UserError(
-        f'{setting("algorithm", config.algorithm)} trains all clients in each '
-        f'round; got {setting("participation", config.participation)} '
-        f'{setting("cohort", config.cohort)}. Remove them')
+  require('all_clients' not in needs or not config.misses_clients(),
+          _given(config, 'algorithm'), 'trains all clients in each round',
+          _shown(config, 'participation', 'cohort'), 'Remove them')
   optimizer = optimizers.of(config.optimizer)
   settings = {'optimizer': optimizer.name, **optimizer.hparams}
   needed = {name: value for name, value in needs.items()
@@ -395,11 +372,10 @@ def _check_needs(config):
     show = lambda values: ' '.join(
         setting(f'optimizer.{name}' if name in ('momentum', 'weight_decay')
                 else name, value) for name, value in values.items())
-    method = setting('algorithm', config.algorithm) + (
-        f' {setting("aggregation", config.aggregation)}'
-        if config.aggregation.name != 'average' else '')
-    raise UserError(f'{method} needs {show(needed)}, '
-                    f'{registry.method(config).reason}; got {show(got)}')
+    is_average = config.aggregation.name == 'average'
+    raise UserError(
+        '', _shown(config, 'algorithm', *['aggregation'] * (not is_average))
+        + f' needs {show(needed)}, {registry.method(config).reason}', show(got))
 
 
 def _check_selection(config):

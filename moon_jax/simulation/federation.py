@@ -225,8 +225,8 @@ class Federation:
     rate = values['learning_rate']
     if not 0 <= rate < math.inf:
       raise UserError(
-          f'learning_rate must be 0 or more in each round; got {rate} in round '
-          f'{round_index + 1}. Change the schedule')
+          'learning_rate', 'must be 0 or more in each round',
+          f'{rate} in round {round_index + 1}', 'Change the schedule')
     return {name: float(value) for name, value in values.items()}
 
 

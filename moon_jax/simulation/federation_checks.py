@@ -6,6 +6,7 @@ configurations.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+import dataclasses
 import math
 from numbers import Real
 import reprlib
@@ -17,7 +18,7 @@ import numpy as np
 
 from moon_jax import errors, tasks
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config import Config, limits
+from moon_jax.config import Config, FACTS, limits
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
 from moon_jax.data.client_tests import ClientTests, PARTS
@@ -25,7 +26,7 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.data.rounds import Rounds
 from moon_jax.data.sources import arrays
 from moon_jax.engine import schedule
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 from moon_jax.methods import user as user_algorithm
 from moon_jax.models import user as user_model
 from moon_jax.simulation import metric_functions
@@ -59,20 +60,27 @@ def check(federation: Any) -> None:
     UserError: if a value has another type or is out of range, or the parts do
       not fit together.
   """
+  no_flags = {field.name: '' for field in dataclasses.fields(federation)
+              if field.name not in FACTS}
+  with errors.naming(**no_flags):
+    _check(federation)
+
+
+def _check(federation):
   limits.check(federation)
   _check_parts(federation)
   _check_needs(federation)
   federation.hparams()
-  _require(
-      federation.shard_data or not mapped.is_mapped(
-          federation.data.train_inputs),
-      'shard_data must be True for memory-mapped train_inputs, which would be '
-      'loaded whole; got False. Pass shard_data=True, or load them with '
-      'numpy.array(...)')
+  require(federation.shard_data or not mapped.is_mapped(
+      federation.data.train_inputs), 'shard_data',
+          'must be True for memory-mapped train_inputs, which would be loaded '
+          'whole', False,
+          f'Give {setting("shard_data", True)}, or load them with '
+          'numpy.array(...)')
   for name in federation.algorithm.hparams:
-    _require(name not in {**vars(federation), **federation.optimizer.hparams},
-             f'Algorithm.hparams must not set {name}, which is a setting of '
-             'the federation; give it another name')
+    require(name not in {**vars(federation), **federation.optimizer.hparams},
+            '', 'Algorithm.hparams must have no setting of the federation',
+            name, 'Give it another name')
   if federation.client_tests is not None:
     _check_client_tests(federation)
   _check_evaluation(federation)
@@ -92,19 +100,17 @@ def _check_parts(federation):
   _check_functions(federation)
   _check_rounds(federation)
   std, count = federation.input_noise_std, len(data.train_labels)
-  _require(
-      std is None or np.shape(std) == (count,),
-      f'input_noise_std must have one number for each of the {count} '
-      f'training examples; got shape {list(np.shape(std))}. '
-      f'numpy.full({count}, 0.1) gives all the same noise')
-  _require(std is None or np.isfinite(std).all() and np.min(std) >= 0,
-           'input_noise_std must have finite numbers of 0 or more; got '
-           f'{_short(std)}. 0 adds no noise to an example')
+  require(std is None or np.shape(std) == (count,), 'input_noise_std',
+          f'must have one number for each of the {count} training examples',
+          f'shape {list(np.shape(std))}',
+          f'numpy.full({count}, 0.1) gives all the same noise')
+  require(std is None or np.isfinite(std).all() and np.min(std) >= 0,
+          'input_noise_std', 'must have finite numbers of 0 or more',
+          _short(std), '0 adds no noise to an example')
 
 
 def _require(is_valid, message):
-  if not is_valid:
-    raise UserError(message)
+  require(is_valid, '', message)
 
 
 def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
@@ -114,11 +120,9 @@ def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
     UserError: if there are fewer, or a label is no class.
   """
   num_test, task = len(data.test_labels), tasks.get(data.task)
-  _require(
-      eval_examples <= num_test,
-      f'{setting("eval_examples")} must be at most the {num_test} test '
-      f'examples of {name}; got {eval_examples}. {setting("eval_examples")}=0 '
-      'uses all of them')
+  require(eval_examples <= num_test, 'eval_examples',
+          f'must be at most the {num_test} test examples of {name}',
+          eval_examples, '0 uses all of them')
   for part in 'train', 'test':
     inputs, labels = (
         getattr(data, f'{part}_{field}') for field in ('inputs', 'labels'))
@@ -128,9 +132,9 @@ def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
           data.num_classes, inputs.shape[1] if data.num_tokens else 0)
     elif len(labels):
       least, most = labels.min(), labels.max()
-      _require(0 <= least and most < data.num_classes,
-               f'{name}: {part}_labels must be 0 to {data.num_classes - 1}, '
-               f'one for each of its class_names; got {least} to {most}')
+      require(0 <= least and most < data.num_classes, '',
+              f'{name}: {part}_labels must be 0 to {data.num_classes - 1}, '
+              'one for each of its class_names', f'{least} to {most}')
       if least == most and len(labels) > 1:
         warnings.warn(
             f'{name}: all {len(labels):,} {part}_labels are class {least} '
@@ -139,8 +143,8 @@ def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
 
 
 def _check_is(kind, name, value, what, remedy):
-  _require(isinstance(value, kind), f'{name} must be {what}; got '
-           f'{user_model.kind_of(value)}. {remedy}')
+  require(isinstance(value, kind), name, f'must be {what}',
+          user_model.kind_of(value), remedy)
 
 
 def _check_arrays(data):
@@ -168,9 +172,9 @@ def _check_arrays(data):
       arrays.check_precision(_require, name, labels)
   kinds = [f'{x.dtype} {list(x.shape[1:])}'
            for x in (data.train_inputs, data.test_inputs)]
-  _require(kinds[0] == kinds[1], f'{data.name}: examples of train_inputs and '
-           f'test_inputs must have one type and shape; got {kinds[0]} and '
-           f'{kinds[1]}. Convert test_inputs as train_inputs')
+  require(kinds[0] == kinds[1], '', f'{data.name}: examples of train_inputs '
+          'and test_inputs must have one type and shape', ' and '.join(kinds),
+          'Convert test_inputs as train_inputs')
   of_data = lambda is_valid, message: _require(
       is_valid, f'{data.name}: {message}')
   if data.train_inputs.dtype.kind != 'i':  # tokens are not normalized
@@ -183,56 +187,56 @@ def _check_array(name, value):
 
   Subclasses of arrays may mean something else by the same operation.
   """
-  _require(not isinstance(value, np.ma.MaskedArray), f'{name} is a masked '
-           'array. Replace or remove the masked values')
-  _require(type(value) in (np.ndarray, np.memmap)
-           or isinstance(value, jax.Array),
-           f'{name} must be a numpy array; got a {type(value).__name__}. Pass '
-           'numpy.asarray(...)')
+  kind = type(value)
+  require(kind in (np.ndarray, np.memmap) or isinstance(value, jax.Array), '',
+          f'{name} must be a numpy array', f'a {kind.__name__}',
+          'Replace or remove the masked values'
+          if kind is np.ma.MaskedArray else 'Pass numpy.asarray(...)')
   dtype = value.dtype
-  _require(dtype.isnative and (dtype.kind not in 'fiu' or dtype.itemsize <= 8),
-           f'{name} must have a type of devices, such as '
-           f'{"float64" if dtype.kind == "f" else "int64"}; got {dtype}. '
-           'astype(...) converts it')
+  require(dtype.isnative and (dtype.kind not in 'fiu' or dtype.itemsize <= 8),
+          '', f'{name} must have a type of devices, such as '
+          + ('float64' if dtype.kind == 'f' else 'int64'), dtype,
+          'astype(...) converts it')
 
 
 def _check_inputs(name, inputs, num_tokens):
   shape, kind = list(inputs.shape), inputs.dtype.kind
-  _require(kind in 'fi' or inputs.dtype.name in ('uint8', 'bfloat16'),
-           f'{name} must be uint8 images [N, H, W, C], float32 features [N, F] '
-           f'or integer tokens [N, T]; got {inputs.dtype} {shape}. Convert '
-           "them, numbers with astype('float32')")
-  _require(shape and shape[0],
-           f'{name} must hold one example or more; got shape {shape}')
+  require(kind in 'fi' or inputs.dtype.name in ('uint8', 'bfloat16'), '',
+          f'{name} must be uint8 images [N, H, W, C], float32 features [N, F] '
+          'or integer tokens [N, T]', f'{inputs.dtype} {shape}',
+          "Convert them, numbers with astype('float32')")
+  require(shape and shape[0], '', f'{name} must hold one example or more',
+          f'shape {shape}')
   if inputs.dtype == np.uint8:
-    _require(len(shape) == 4, f'{name} is uint8, so it must be images '
-             f'[N, H, W, C]; got {shape}. Add a last axis of length 1 to gray '
-             'images; give features as float32, tokens as int32')
-    _require(not arrays.has_channels_first(shape),
-             f'{name} must be images [N, H, W, C]; got {shape}, which looks '
-             'like channels first. Pass images.transpose(0, 2, 3, 1)')
+    of_images = f'{name} is uint8, so it must be images [N, H, W, C]'
+    require(len(shape) == 4, '', of_images, shape,
+            'Add a last axis of length 1 to gray images; give features as '
+            'float32, tokens as int32')
+    require(not arrays.has_channels_first(shape), '', of_images,
+            f'{shape}, which looks like channels first',
+            'Pass images.transpose(0, 2, 3, 1)')
   if kind == 'i':
     low, high = mapped.bounds(inputs)
-    _require(low >= 0 and high < (num_tokens or math.inf),
-             f'{name} must be tokens from 0'
-             + f' to {num_tokens - 1}' * bool(num_tokens)
-             + f'; got {low} to {high}. Number them from 0')
+    require(low >= 0 and high < (num_tokens or math.inf), '',
+            f'{name} must be tokens from 0'
+            + f' to {num_tokens - 1}' * bool(num_tokens), f'{low} to {high}',
+            'Number them from 0')
   if kind == 'f' and not mapped.is_mapped(inputs):
     is_bad = np.concatenate([  # in parts, which need little memory
         ~np.isfinite(part).reshape(len(part), -1).all(1) for part in
         mapped.chunks(inputs, max(1, _PART // max(1, inputs[0].size)))])
-    _require(not is_bad.any(), f'{name} must be finite; got NaN or infinity in '
-             f'{is_bad.sum()} examples, the first at index {is_bad.argmax()}. '
-             'Replace or remove them')
+    require(not is_bad.any(), '', f'{name} must be finite',
+            f'NaN or infinity in {is_bad.sum()} examples, the first at index '
+            f'{is_bad.argmax()}', 'Replace or remove them')
     arrays.check_precision(_require, name, inputs)
 
 
 def _check_label_array(name, of, labels, count, both):
-  got = f'got {labels.dtype} {list(labels.shape)}'
-  _require(labels.ndim == 1 and labels.dtype.kind in 'iu', f'{name} must be '
-           f'classes, integers [N]; {got}. {arrays.class_remedy(labels, both)}')
-  _require(labels.shape == (count,), f'{name} must have one class for each of '
-           f'the {count} examples of {of}; {got}. Give as many of both')
+  got = f'{labels.dtype} {list(labels.shape)}'
+  require(labels.ndim == 1 and labels.dtype.kind in 'iu', '', f'{name} must be '
+          'classes, integers [N]', got, arrays.class_remedy(labels, both))
+  require(labels.shape == (count,), '', f'{name} must have one class for each '
+          f'of the {count} examples of {of}', got, 'Give as many of both')
 
 
 def _check_algorithm(federation):
@@ -243,8 +247,8 @@ def _check_algorithm(federation):
   user_algorithm.check_hparams(algorithm.hparams)
   for name, value in algorithm.hparams.items():
     requirement, holds_fn, usual = _HPARAMS.get(name, ('', None, 0))
-    _require(not holds_fn or holds_fn(value), f'{name} of the algorithm must '
-             f'be {requirement}; got {value}. {name}={usual} is usual')
+    require(not holds_fn or holds_fn(value), '', f'{name} of the algorithm '
+            f'must be {requirement}', value, f'{usual} is usual')
 
 
 def _check_needs(federation):
@@ -266,8 +270,8 @@ def _check_needs(federation):
       remedy = f'Make the algorithm with num_clients={value}'
     # Rounds of a file of cohorts may be smaller than a rule is made for.
     is_met = value <= needed if name == 'cohort_size' else value == needed
-    _require(is_met, f'the algorithm needs {flag}; got '
-             f'{name}={_short(value)} of the federation. {remedy}')
+    require(is_met, 'algorithm', f'needs {flag}',
+            f'{name}={_short(value)} of the federation', remedy)
 
 
 def _check_rounds(federation):
@@ -277,20 +281,18 @@ def _check_rounds(federation):
             'moon_jax.rounds.listed([[0, 3], [1, 2]])',
             'moon_jax.rounds.all_clients() takes all clients in each round')
   rounds.check(federation.run)
-  _require('all_clients' not in algorithm.needs or not rounds.misses_clients(
-      federation.num_clients),
-           f'the algorithm needs all {federation.num_clients} clients in each '
-           'round; got rounds that may miss some. Remove what makes clients '
-           'miss rounds, such as samples or selections of clients, a deadline, '
-           'tiers, or times at which clients are available, or choose another '
-           'algorithm')
+  require('all_clients' not in algorithm.needs or not rounds.misses_clients(
+      federation.num_clients), 'algorithm',
+          f'needs all {federation.num_clients} clients in each round',
+          'rounds that may miss some', 'Remove what makes clients miss rounds, '
+          'such as samples or selections of clients, a deadline, tiers, or '
+          'times at which clients are available, or choose another algorithm')
   least = algorithm.min_received
   fewest = min(rounds.sizes(
       federation.planned_rounds, federation.num_clients))
-  _require(least == 1 or fewest >= least,
-           f'the algorithm needs at least {least} clients in each round; got '
-           f'{fewest}. Add clients to the rounds, or take a rule that '
-           'needs fewer')
+  require(least == 1 or fewest >= least, 'algorithm',
+          f'needs at least {least} clients in each round', fewest,
+          'Add clients to the rounds, or take a rule that needs fewer')
   _check_staleness(federation)
 
 
@@ -298,22 +300,23 @@ def _check_staleness(federation):
   """Checks that rounds and algorithm are both asynchronous, or neither."""
   algorithm, stale = federation.algorithm, federation.rounds.max_staleness
   is_asynchronous = algorithm.max_staleness is not None
-  _require(is_asynchronous == (stale is not None),
-           'rounds of moon_jax.clock.asynchronous and an algorithm of '
-           'moon_jax.asynchronous.with_staleness go together; got only the '
-           f'{"algorithm" if is_asynchronous else "rounds"}. Add the other')
+  require(is_asynchronous == (stale is not None), '',
+          'rounds of moon_jax.clock.asynchronous and an algorithm of '
+          'moon_jax.asynchronous.with_staleness go together',
+          f'only the {"algorithm" if is_asynchronous else "rounds"}',
+          'Add the other')
   if not is_asynchronous:
     return
   most = algorithm.max_staleness
-  _require(stale <= most, 'timeline.staleness must be from 0 to '
-           f'max_staleness={most} of with_staleness; got {stale}. '
-           'moon_jax.clock.asynchronous takes max_staleness, too')
-  _require(federation.on_nan == 'stop',
-           'on_nan must be stop with asynchronous training, which counts '
-           f'updates that arrive; got {federation.on_nan}')
-  _require(not callable(federation.learning_rate),
-           'learning_rate must be a number with asynchronous training, in '
-           'which clients of a step begin in different ones; got a function')
+  require(stale <= most, '', 'timeline.staleness must be from 0 to '
+          f'max_staleness={most} of with_staleness', stale,
+          'moon_jax.clock.asynchronous takes max_staleness, too')
+  require(federation.on_nan == 'stop', 'on_nan', 'must be stop with '
+          'asynchronous training, which counts updates that arrive',
+          federation.on_nan)
+  require(not callable(federation.learning_rate), 'learning_rate',
+          'must be a number with asynchronous training, in which clients of a '
+          'step begin in different ones', 'a function')
 
 
 def _short(value):
@@ -328,26 +331,25 @@ def _check_client_lists(clients):
       isinstance(row, str) or not isinstance(row, Iterable)
       for row in rows) or not len(clients):
     raise UserError(
-        'clients must list the indices of the training examples of each '
-        f'client, at least one; got {_short(clients)}; '
-        'moon_jax.partition.iid(len(data.train_labels), num_clients=10, '
-        'seed=0) makes them')
+        'clients', 'must list the indices of the training examples of each '
+        'client, at least one', _short(clients), 'moon_jax.partition.iid(len('
+        'data.train_labels), num_clients=10, seed=0) makes them')
 
 
 def _check_functions(federation):
   rate = federation.learning_rate
-  _require(callable(rate) or isinstance(rate, Real) or (
+  require(callable(rate) or isinstance(rate, Real) or (
       not isinstance(rate, str) and getattr(rate, 'ndim', None) == 0),
-           'learning_rate must be a number, or a function of the round; got '
-           f'{rate!r}. The paper uses learning_rate=0.01')
+          'learning_rate', 'must be a number, or a function of the round',
+          repr(rate), 'The paper uses 0.01')
   _check_is(Mapping, 'metrics', federation.metrics, 'a mapping from names to '
             'functions of logits and labels, such as {"f1": moon_jax.'
             'simulation.metric_functions.f1}', '{} has none')
   for name, metric in federation.metrics.items():
-    _require(callable(metric), f'metrics[{name!r}] must be a function of '
-             f'logits and labels; got {metric!r}. '
-             'moon_jax.simulation.metric_functions.BUILT_IN has those of '
-             f'{setting("metrics")}')
+    require(callable(metric), '', f'metrics[{name!r}] must be a function of '
+            'logits and labels', repr(metric),
+            'moon_jax.simulation.metric_functions.BUILT_IN has those of '
+            + setting('metrics'))
 
 
 def _check_indices(name, indices, data, part='train', clients=()):
@@ -359,14 +361,15 @@ def _check_indices(name, indices, data, part='train', clients=()):
         f'from {indices.min()} to {indices.max()}'
         if indices.dtype.kind in 'iuf' else indices.tolist()[:3])
     raise UserError(
-        f'{name} must be integers from 0 to {count - 1}, the indices of the '
-        f'{part} examples of {data.name}, at least one; got {indices.dtype} '
-        f'{got}. numpy.flatnonzero(...) turns masks into indices')
+        '', f'{name} must be integers from 0 to {count - 1}, the indices of '
+        f'the {part} examples of {data.name}, at least one',
+        f'{indices.dtype} {got}',
+        'numpy.flatnonzero(...) turns masks into indices')
   if len(clients) and len(
       both := np.intersect1d(indices, clients_lib.joined(clients))):
     raise UserError(
-        f'{name} must have no example of a client; got {len(both)} of them, '
-        f'such as {both[0]}. Partition the other examples')
+        '', f'{name} must have no example of a client', f'{len(both)} of them, '
+        f'such as {both[0]}', 'Partition the other examples')
 
 
 def _check_client_tests(federation):
@@ -376,19 +379,19 @@ def _check_client_tests(federation):
             'None holds out no examples')
   is_list = isinstance(tests.indices, Sequence) and not isinstance(
       tests.indices, str)
-  _require(is_list, 'client_tests.indices must list the held-out examples of '
-           f'each client; got {_short(tests.indices)}. moon_jax.client_tests.'
-           'hold_out makes them')
-  _require(tests.part in PARTS, f'client_tests.part must be one of '
-           f'{", ".join(PARTS)}; got {tests.part!r}')
-  _require(
-      len(tests.indices) == federation.num_clients and tests.sizes.any(),
-      'client_tests.indices must list the held-out examples of each of the '
-      f'{federation.num_clients} clients, at least one in all; got '
-      f'{tests.sizes.sum()} examples of {len(tests.indices)} clients')
-  _require(federation.evaluate_clients or federation.evaluate_all,
-           'client_tests are evaluated only with evaluate_clients=True or '
-           'evaluate_all=True; got False. Set one, or remove client_tests')
+  require(is_list, '', 'client_tests.indices must list the held-out examples '
+          'of each client', _short(tests.indices),
+          'moon_jax.client_tests.hold_out makes them')
+  require(tests.part in PARTS, '',
+          f'client_tests.part must be one of {", ".join(PARTS)}',
+          repr(tests.part))
+  require(len(tests.indices) == federation.num_clients and tests.sizes.any(),
+          '', 'client_tests.indices must list the held-out examples of each of '
+          f'the {federation.num_clients} clients, at least one in all',
+          f'{tests.sizes.sum()} examples of {len(tests.indices)} clients')
+  require(federation.evaluate_clients or federation.evaluate_all,
+          'client_tests', 'needs evaluate_clients=True or evaluate_all=True',
+          False, 'Set one, or remove client_tests')
   _check_indices(
       'client_tests.indices',
       np.concatenate([i for i in tests.indices if len(i)]), federation.data,
@@ -414,8 +417,8 @@ def _check_test_set(data, name, given, taken):
       metric_functions.is_reserved(f'{name}_{metric}')
       for metric in ('accuracy', 'loss')) and not any(
           other.startswith(f'{name}_') for other in taken)
-  _require(is_free, 'names of test_sets must be identifiers with which no '
-           f'other metric begins; got {name!r}. Rename it')
+  require(is_free, '', 'names of test_sets must be identifiers with which no '
+          'other metric begins', repr(name), 'Rename it')
   expected = [np.asarray(data.test_inputs), np.asarray(data.test_labels)]
   # Labels have the type of the test set, whose integers may be of any size.
   kinds = lambda arrays: [
@@ -426,9 +429,9 @@ def _check_test_set(data, name, given, taken):
       all(isinstance(x, np.ndarray) for x in given)
       and kinds(given) == kinds(expected)
       and 0 < len(given[0]) == len(given[1]))
-  _require(is_alike, f'test_sets[{name!r}] must be (inputs, labels), as many '
-           'of each, with the types and shapes of the test set, '
-           f'{kinds(expected)}; got {_short(given)}')
+  require(is_alike, '', f'test_sets[{name!r}] must be (inputs, labels), as '
+          'many of each, with the types and shapes of the test set, '
+          f'{kinds(expected)}', _short(given))
 
 
 def warn_of_steps(federation: Any, example: jax.Array) -> None:

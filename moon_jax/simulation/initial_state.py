@@ -12,11 +12,11 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 import numpy as np
 
-from moon_jax import errors, trees
+from moon_jax import trees
 from moon_jax.engine import client_store, disk_store
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.state import State
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 from moon_jax.models.base import Variables
 from moon_jax.simulation.round_spec import RoundSpec
 
@@ -65,22 +65,17 @@ def _fill_fn(spec, directory):
 
 def _check_algorithm(spec):
   algorithm = spec.federation.algorithm
-  if jax.process_count() > 1:
-    raise UserError(
-        f'{setting("client_state")}=disk is for a single process, got '
-        f'{jax.process_count()}; give {setting("num_processes")}=1 or '
-        f'{setting("client_state")}=memory')
-  if algorithm.draws_client_state:
-    raise UserError(
-        f'{setting("client_state")}=disk is for clients that begin with the '
-        'same state, got an algorithm that draws it for each client, as '
-        'moon(first_negative=random) does; give '
-        f'{setting("client_state")}=memory')
-  if algorithm.per_client_init or evaluates_clients(spec):
-    raise UserError(
-        f'{setting("client_state")}=disk is for algorithms that evaluate the '
-        'global model, got one that evaluates the state of all clients '
-        f'together, as solo does; give {setting("client_state")}=memory')
+  remedy = f'Give {setting("client_state")}=memory'
+  require(jax.process_count() == 1, 'client_state=disk', 'is for one process',
+          jax.process_count(), f'{remedy}, or {setting("num_processes")}=1')
+  require(not algorithm.draws_client_state, 'client_state=disk',
+          'is for clients that begin with the same state', 'an algorithm that '
+          'draws it for each client, as moon(first_negative=random) does',
+          remedy)
+  require(not algorithm.per_client_init and not evaluates_clients(spec),
+          'client_state=disk', 'is for algorithms that evaluate the global '
+          'model', 'one that evaluates the state of all clients together, as '
+          'solo does', remedy)
 
 
 def evaluates_clients(spec: RoundSpec) -> bool:
@@ -107,17 +102,17 @@ def _check_space(run, directory):
   have = shutil.disk_usage(path).free + sum(
       file.stat().st_size for file in (directory / 'client_state').glob('*'))
   if need > have:
-    remedies = ['free space']
+    remedies = ['Free space']
     if copies:
-      remedies += [f'lower {errors.setting("checkpoint_keep", copies - 1)}']
+      remedies += [f'lower {setting("checkpoint_keep", copies - 1)}']
     remedies += [f'name a {setting("workdir")} on a larger disk, or train '
                  f'fewer clients in all ({setting("num_rounds")}, '
                  f'{setting("participation")})']
     raise UserError(
-        f'{setting("client_state")}=disk needs {need / 1e9:,.1f} GB in {path} '
-        f'for the state of {run.num_stateful:,} clients ({run.client_bytes:,} '
-        f'bytes each) and {copies} copies of it in checkpoints, but '
-        f'{have / 1e9:,.1f} GB are free; {", ".join(remedies)}')
+        'client_state=disk', f'needs {need / 1e9:,.1f} GB in {path} for the '
+        f'state of {run.num_stateful:,} clients ({run.client_bytes:,} bytes '
+        f'each) and {copies} copies of it in checkpoints',
+        f'{have / 1e9:,.1f} GB', ', '.join(remedies))
 
 
 def _init_variables(spec):
@@ -127,9 +122,9 @@ def _init_variables(spec):
     return None
   if not isinstance(variables, Mapping):
     raise UserError(
-        'init_variables must be the variables of a model; got a '
-        f'{type(variables).__name__}. model, variables = moon_jax.load(path) '
-        'reads them')
+        'init_variables', 'must be the variables of a model',
+        f'a {type(variables).__name__}',
+        'model, variables = moon_jax.load(path) reads them')
   return checked(variables, spec.model, 'init_variables')
 
 
@@ -156,12 +151,12 @@ def checked(variables: Variables, expected: Variables,
       {name: kind(name, x) for name, x in tree.items()}
       for tree in (given, wanted))):
     raise UserError(
-        f'{source} must hold the {len(wanted)} arrays of the network: {text}. '
+        '', f'{source} must hold the {len(wanted)} arrays of the network', text,
         'Use the same network and number of classes, or another model')
   for name, x in given.items():
     if not np.isfinite(np.asarray(x, np.float64)).all():
-      raise UserError(f'{source} must hold finite numbers, got NaN or infinity '
-                      f'in {name}; use another model')
+      raise UserError('', f'{source} must hold finite numbers',
+                      f'NaN or infinity in {name}', 'Use another model')
   return jax.tree.unflatten(
       jax.tree.structure(expected),
       [np.asarray(given[name]).astype(x.dtype) for name, x in wanted.items()])

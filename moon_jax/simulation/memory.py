@@ -179,10 +179,11 @@ def check(*runs: RoundSpec) -> None:
       named = ', '.join(f'{part.name} {part.size / 1e9:,.1f}' for part in parts
                         if part.size > _LEAST_NAMED * need.size)
       raise UserError(
-          f'the run needs at least {need.size / 1e9:,.1f} GB of memory, but '
-          f'{need.where} has {need.have / 1e9:,.1f} GB: {named}. Give fewer '
-          f'{setting("num_clients")}, {setting("client_state")}=disk for the '
-          f'state of clients, or {setting("shard_data")} for training examples')
+          '', f'the run needs at least {need.size / 1e9:,.1f} GB of memory in '
+          f'{need.where}: {named}', f'{need.have / 1e9:,.1f} GB',
+          f'Give fewer {setting("num_clients")}, '
+          f'{setting("client_state")}=disk for the state of clients, or '
+          f'{setting("shard_data")} for training examples')
 
 
 def excess(*runs: RoundSpec) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 
 from moon_jax import user_code
 from moon_jax.config import suggest
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import UserError
 
 Metric = Callable[[np.ndarray, np.ndarray], Any]
 
@@ -80,8 +80,8 @@ def top5(logits: np.ndarray, labels: np.ndarray) -> float:
   if there are at most 5 classes.
   """
   if logits.shape[1] <= 5:
-    raise UserError(f'{setting("metrics")}=top5 needs more than 5 classes; got '
-                    f'{logits.shape[1]}. Remove top5')
+    raise UserError('metrics=top5', 'needs more than 5 classes',
+                    logits.shape[1], 'Remove top5')
   best = np.argsort(-logits, axis=1, kind='stable')[:, :5]
   return float((best == labels[:, None]).any(1).mean())
 
@@ -115,8 +115,8 @@ def names_in(flag: str) -> list[str]:
   keys = [name.rpartition(':')[2] for name in names]
   for name, key in zip(names, keys):
     if keys.count(key) > 1:
-      raise UserError(f'{setting("metrics", flag)} has two metrics named '
-                      f'{key}; remove {name}, or rename the function')
+      raise UserError('metrics', f'must have one metric named {key}', flag,
+                      f'Remove {name}, or rename the function')
   return names
 
 
@@ -161,9 +161,9 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
     for key in per_model[0]:
       if is_reserved(key) or key in line:
         raise UserError(
-            f'{setting("metrics")}: {name} must give a name that no other '
-            f'field of metrics.jsonl and summary.json has; got {key!r}. Rename '
-            f'it{_place(metric)}')
+            f'metrics={name}', 'must give a name that no other field of '
+            'metrics.jsonl and summary.json has', repr(key),
+            f'Rename it{_place(metric)}')
       values = [found[key] for found in per_model]
       value = values[0] if len(values) == 1 else np.mean(values, 0)
       line[key] = plain(value)
@@ -189,9 +189,9 @@ def names(metrics: Mapping[str, Metric], labels: np.ndarray, num_classes: int,
   of_classes = [name for name, metric in metrics.items()
                 if metric in BUILT_IN.values()]
   if of_classes and task != 'classification':
-    raise UserError(f'{setting("metrics", of_classes[0])} is for the task '
-                    f'classification; got {task}. Remove it, or give a '
-                    'function of your own')
+    raise UserError(
+        f'metrics={of_classes[0]}', 'is for the task classification', task,
+        'Remove it, or give a function of your own')
   if not metrics:
     return []
   positions = labels.shape[1:] if task == 'tokens' else ()
@@ -221,8 +221,8 @@ def _arrays(name, metric, result):
       array = np.asarray(None)
     if not isinstance(key, str) or array.dtype.kind not in 'biuf':
       raise UserError(
-          f'{setting("metrics")}: {name} must return a number, an array of '
-          f'numbers, or a dict of these by name; got {type(value).__name__} '
+          f'metrics={name}', 'must return a number, an array of numbers, or a '
+          'dict of these by name', f'{type(value).__name__} '
           f'{str(value)[:60]!r} as {key!r}{_place(metric)}')
     arrays[key] = array
   return arrays

@@ -125,8 +125,8 @@ class Program:
     if others or not federations:
       got = ('one that is not in a list' if isinstance(federations, Federation)
              else f'a {type(others[0]).__name__}' if others else 'none')
-      raise UserError('a program needs a list of one federation or more, got '
-                      f'{got}; pass [federation, ...]')
+      raise UserError('', 'a program needs a list of one federation or more',
+                      got, 'Pass [federation, ...]')
     platforms.check_settings()
     host.share_cores()
     devices.check()
@@ -168,8 +168,8 @@ class Program:
   def _check(self, indices):
     count = len(self.runs)
     if not len(indices) or not all(0 <= index < count for index in indices):
-      raise UserError(f'runs must be 0 to {count - 1}, the indices of one or '
-                      f'more federations; got {list(indices)}')
+      raise UserError('runs', f'must be 0 to {count - 1}, the indices of one '
+                      'or more federations', list(indices))
 
   @property
   def _clients(self):
@@ -351,14 +351,16 @@ class Program:
     own = self.run_at(run)
     federation = own.federation
     if not federation.evaluate_clients and not federation.evaluate_all:
-      raise UserError('evaluating models of clients needs Federation('
-                      'evaluate_clients=True) or evaluate_all=True; got False. '
-                      'Set one of them')
+      raise UserError(
+          '', 'evaluating models of clients needs Federation('
+          'evaluate_clients=True) or evaluate_all=True', False,
+          'Set one of them')
     line: dict[str, Any] = {}
     if federation.evaluate_clients:
       if own.last_round is None:
-        raise UserError('local models are evaluated after a round of this run, '
-                        'got none, or one of other runs only; call run_round')
+        raise UserError('', 'local models are evaluated after a round of this '
+                        'run', 'none, or one of other runs only',
+                        'Call run_round')
       line = own.evaluator.test_clients(
           self._global_model(run), self._own_last_round(run))
     if federation.evaluate_all:
@@ -431,9 +433,9 @@ class Program:
     shapes = [x and len(x.loss) for x in (history, histories[run])]
     if shapes[0] != shapes[1]:
       raise UserError(
-          'restore needs a state of a run with the same selection of clients; '
-          f'got a history of {shapes[0]} and not {shapes[1]} clients. Take the '
-          'state of such a run')
+          '', 'restore needs a state of a run with the same selection of '
+          'clients', f'a history of {shapes[0]} and not {shapes[1]} clients',
+          'Take the state of such a run')
     state = state_lib.from_host(
         state._replace(history=()), self.state(run)._replace(history=()))
     self._state = state_lib.placed(state_lib.with_row(
@@ -454,9 +456,8 @@ def _check_together(specs):
   if len(specs) > 1:
     agreement.check([agreement.of(spec) for spec in specs])
     if jax.process_count() > 1:
-      raise UserError('several runs in one program need a single process, got '
-                      f'{jax.process_count()}; give '
-                      f'{setting("num_processes")}=1')
+      raise UserError('', 'several runs in one program need one process',
+                      jax.process_count(), f'Give {setting("num_processes")}=1')
   memory_lib.check(*specs)
 
 

@@ -115,9 +115,9 @@ class LocalModels(Mapping[int, Variables]):
     """
     if not federation.keep_local_models or last_round is None:
       raise UserError(
-          'local models need Federation(keep_local_models=True) and a round '
-          'that this simulation trained, got none; they are not part of the '
-          'state')
+          '', 'local models need Federation(keep_local_models=True) and a '
+          'round that this simulation trained', 'none',
+          'They are not part of the state')
     self._models_J, jobs = last_round.models_J, last_round.table.jobs
     slots = np.flatnonzero(last_round.ran_J & (jobs.run == run))
     clients = zip(jobs.client[slots].tolist(), slots.tolist())

@@ -85,6 +85,9 @@ def fedasync(concurrency: Annotated[int, Ge(2)],
              buffer_size: Annotated[int, Ge(1)] = 1,
              staleness: _Weight = _POLYNOMIAL,
              max_staleness: Annotated[int, Ge(0)] = 20) -> Asynchronous:
-  """Returns `fedbuff` whose updates are measured from the newest model."""
+  """Returns `fedbuff` whose updates are measured from the newest model.
+
+  See `fedbuff` for the arguments.
+  """
   return Asynchronous(
       'fedasync', concurrency, buffer_size, staleness, max_staleness)

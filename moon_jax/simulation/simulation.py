@@ -47,8 +47,8 @@ class Simulation:
     """
     if not isinstance(federation, Federation | Program):
       raise UserError(
-          'a simulation needs a moon_jax.Federation; got a '
-          f'{type(federation).__name__}. moon_jax.Federation(data=..., '
+          '', 'a simulation needs a moon_jax.Federation',
+          f'a {type(federation).__name__}', 'moon_jax.Federation(data=..., '
           'clients=..., model=..., algorithm=...) makes one, and '
           'moon_jax.run(config) trains a configuration')
     self.program = federation if isinstance(federation, Program) else (
@@ -137,8 +137,8 @@ class Simulation:
         ('eval_every', eval_every, 1, 'eval_every=1 evaluates each round')):
       if isinstance(value, bool) or not isinstance(value, SupportsIndex) or (
           int(value) < least):
-        raise UserError(f'{name} must be an integer of at least {least}; got '
-                        f'{value!r}. {hint}')
+        raise UserError(name, f'must be an integer of at least {least}',
+                        repr(value), hint)
     last = self.rounds_done + num_rounds
     if num_rounds:
       self.federation.rounds.check_has(last)

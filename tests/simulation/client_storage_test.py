@@ -84,7 +84,7 @@ def test_state_that_is_drawn_takes_memory_for_all_clients(monkeypatch):
 
 def test_several_processes_are_refused(monkeypatch):
   monkeypatch.setattr(initial_state.jax, 'process_count', lambda: 2)
-  with pytest.raises(UserError, match='a single process, got 2'):
+  with pytest.raises(UserError, match='is for one process; got 2'):
     initial_state._check_algorithm(
         round_spec.alone(tiny_federation.make()))
 

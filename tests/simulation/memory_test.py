@@ -142,8 +142,8 @@ def test_what_does_not_fit_is_refused_with_its_parts(
   monkeypatch.setattr(
       host, 'machine_bytes', lambda: need.size - .45 * largest.size)
   with pytest.raises(UserError, match=(
-      rf'GB of memory, but the machine has .* GB: {part} [\d.]+.*'
-      'fewer num_clients, client_state=disk ')):
+      rf'GB of memory in the machine: {part} [\d.]+.*; got [\d.]+ GB. '
+      'Give fewer num_clients, client_state=disk ')):
     memory_lib.check(run)
   monkeypatch.setattr(host, 'machine_bytes', lambda: need.size)
   memory_lib.check(run)
@@ -177,11 +177,11 @@ def test_devices_with_memory_of_their_own(made, monkeypatch):
   memory_lib.check(run)
   monkeypatch.setattr(memory_lib, '_device', lambda: .7 * need)
   with pytest.raises(UserError, match=(
-      'each device has .*: training examples .* or shard_data for training')):
+      'in each device: training examples .* or shard_data for training')):
     memory_lib.check(run)
   monkeypatch.setattr(memory_lib, '_device', lambda: need)
   monkeypatch.setattr(host, 'machine_bytes', lambda: need / 10)
-  with pytest.raises(UserError, match='the host has'):
+  with pytest.raises(UserError, match='memory in the host'):
     memory_lib.check(run)
 
 

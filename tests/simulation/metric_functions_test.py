@@ -123,8 +123,8 @@ def test_the_flag_names_known_metrics():
   assert metrics.from_flag('') == {}
   for flag, words in (
       ('f2', "must be one of per_class_.* got 'f2'"),
-      ('f1,', "got ''"), ('f1,f1', 'two metrics named f1'),
-      ('a:own,b:own', 'two metrics named own'),
+      ('f1,', "got ''"), ('f1,f1', 'have one metric named f1'),
+      ('a:own,b:own', 'have one metric named own'),
       ('no_such:own', 'found no source file of module no_such')):
     with pytest.raises(UserError, match=words):
       metrics.from_flag(flag)

@@ -187,7 +187,7 @@ def test_runs_of_one_program_select_as_alone():
 @pytest.mark.parametrize('changes, words', [
     (dict(rounds=selecting(size=4)), 'at most the 3 clients; got 4'),
     (dict(algorithm=fedcross(3), rounds=selecting(size=3)),
-     'the algorithm needs all 3 clients.*selections of'),
+     'algorithm needs all 3 clients.*selections of'),
 ])
 def test_what_does_not_fit_together(changes, words):
   with pytest.raises(UserError, match=words):
