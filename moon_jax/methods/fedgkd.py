@@ -8,8 +8,8 @@ https://arxiv.org/abs/2107.00051.
     v^t = mean of w^t, w^{t-1} ... w^{t-M+1}
 
     p(x; v^t) -> softmax of batch.frozen; gamma -> hparams['gamma']
-    w^t -> view.variables; the sum of the models before it, and the rounds in
-    which the server received messages -> view.server
+    w^t -> view.variables; the sum of the models before it (no sum for M = 1),
+    and the rounds in which the server received messages -> view.server
     M -> buffer
 
 As in the code of the authors, https://github.com/CGCL-codes/FedGKD, the initial
@@ -56,10 +56,10 @@ def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
     return message.mean, (models, t + 1), {}
 
   def teacher_logits(model, batch, view):
-    total, t = view.server
+    totals, t = view.server
     num_models = 1 + jnp.clip(t - 1, 0, size)
-    mean = lambda w, total: (w + total) / num_models.astype(w.dtype)
-    teacher = jax.tree.map(mean, view.variables, total)
+    mean = lambda w, *totals: (w + sum(totals)) / num_models.astype(w.dtype)
+    teacher = jax.tree.map(mean, view.variables, *totals)
     return model.apply(teacher, batch.inputs, batch.mask, train=False)[0].logits
 
   def terms(outputs, batch, view):
@@ -73,4 +73,5 @@ def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
       terms, {'distillation': 'gamma'}, {'gamma': gamma, 'tau': tau})._replace(
           init_server=init_server, aggregate=aggregate, frozen=teacher_logits,
           broadcast=lambda server, receiver: (
-              jax.tree.map(lambda w_M: w_M.sum(0), server[0]), server[1]))
+              [jax.tree.map(lambda w_M: w_M.sum(0), server[0])] * bool(size),
+              server[1]))

@@ -65,13 +65,14 @@ def test_the_teacher_of_fedgkd_is_the_mean_of_the_last_models(buffer):
     _, server, _ = algorithm.aggregate(
         {'w': models[t - 1]}, server, mj.Message({'w': models[t]}),
         fed.server_call())
-    total, num_rounds = algorithm.broadcast(server, None)
-    before = total['w']
+    totals, num_rounds = algorithm.broadcast(server, None)
+    assert len(totals) == (buffer > 1)  # models that clients receive besides
+    before = sum(total['w'] for total in totals)
     assert num_rounds == t  # not View.round: a round may receive nothing
     last = models[max(1, t + 1 - buffer):t + 1]
     assert models[t] + before == last.sum()
     view = types.SimpleNamespace(
-        variables={'w': models[t]}, server=(total, num_rounds))
+        variables={'w': models[t]}, server=(totals, num_rounds))
     np.testing.assert_allclose(algorithm.frozen(
         model, Batch(None, None, None), view), last.mean(), rtol=1e-6)
 
