@@ -44,6 +44,9 @@ def constant() -> Weight:
 def polynomial(exponent: float = 0.5) -> Weight:
   """Returns s(tau) = (1 + tau)^-exponent; 0.5 is that of FedBuff.
 
+  Args:
+    exponent: 0 or more; 0 gives all updates the same weight.
+
   Raises:
     UserError: if the exponent is negative.
   """
@@ -53,6 +56,10 @@ def polynomial(exponent: float = 0.5) -> Weight:
 
 def hinge(slope: float = 10.0, delay: float = 4.0) -> Weight:
   """Returns s(tau) = 1 up to `delay`, then 1 / (slope (tau - delay) + 1).
+
+  Args:
+    slope: how fast the weight falls after `delay`.
+    delay: the largest staleness with full weight.
 
   Raises:
     UserError: if an argument is negative.

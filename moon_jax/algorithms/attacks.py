@@ -84,6 +84,9 @@ def sign_flip(scale: float = 1.0) -> Craft:
   """Returns the attack -scale u_i, of Li et al., RSA, AAAI 2019.
 
   https://arxiv.org/abs/1811.03761
+
+  Args:
+    scale: multiple of the reversed update.
   """
   above(0, scale=scale, usual=1)
   return scaling(-scale)
@@ -94,6 +97,9 @@ def scaling(factor: float = 10.0) -> Craft:
 
   How To Backdoor Federated Learning, https://arxiv.org/abs/1807.00459: with
   n / num_attackers it replaces the mean. A factor of 0 is a free rider.
+
+  Args:
+    factor: multiple of the update.
   """
   return lambda u_JD, is_honest_J, is_hostile_J, key_J: factor * u_JD
 
@@ -102,6 +108,9 @@ def gaussian(std: float = 1.0) -> Craft:
   """Returns the attack std N(0, I), of Blanchard et al., NeurIPS 2017.
 
   https://arxiv.org/abs/1703.02757, section 5, which has std = 200.
+
+  Args:
+    std: standard deviation of each coordinate.
   """
   above(0, std=std, usual=1)
 
@@ -117,6 +126,9 @@ def inner_product(epsilon: float = 2.0) -> Craft:
 
   Xie, Koyejo and Gupta, Fall of Empires, UAI 2019,
   https://arxiv.org/abs/1903.03936. ByzFL's default is 2, too.
+
+  Args:
+    epsilon: multiple of the mean m of honest updates, reversed.
   """
   above(0, epsilon=epsilon, usual=2)
   return lambda u_JD, is_honest_J, is_hostile_J, key_J: (

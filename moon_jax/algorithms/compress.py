@@ -56,6 +56,10 @@ def top_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
 
   Stich, Cordonnier and Jaggi, Sparsified SGD with Memory, NeurIPS 2018,
   https://arxiv.org/abs/1809.07599. A message has k floats and k indices.
+
+  Args:
+    fraction: of the numbers of an update that are sent.
+    has_feedback: whether clients add what was left out to their next update.
   """
   def bits(params, hparams):
     d = updates.size(params)
@@ -73,6 +77,10 @@ def random_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
   Stich et al., NeurIPS 2018, https://arxiv.org/abs/1809.07599. Without error
   feedback the numbers are multiplied by D / k, so that their mean is the
   update. A message has k floats, and a seed for the indices.
+
+  Args:
+    fraction: of the numbers of an update that are sent.
+    has_feedback: whether clients add what was left out to their next update.
   """
   def apply(u_D, params, key, hparams):
     k = _kept(u_D.size, hparams)
@@ -98,6 +106,10 @@ def qsgd(bits: int = 4, bucket: int = 512) -> Compressor:
   experiments: that of all numbers would leave few of them. A message has |u| of
   each bucket, and a sign and a level for each number, without the paper's
   variable length codes. It has no error feedback, with which errors would grow.
+
+  Args:
+    bits: number b of bits of a number and its sign, 2 to 16.
+    bucket: consecutive numbers that share a norm.
   """
   at_least(2, bits=bits, usual=4)
   if bits > 16:
@@ -126,6 +138,9 @@ def sign(has_feedback: bool = True) -> Compressor:
   Bernstein et al., signSGD, ICML 2018, https://arxiv.org/abs/1802.04434, with
   the scale of Karimireddy et al., ICML 2019, https://arxiv.org/abs/1901.09847.
   0 counts as positive. A message has a bit for each number, and the scale.
+
+  Args:
+    has_feedback: whether clients add what was left out to their next update.
   """
   return Compressor(
       lambda u_D, params, key, hparams: jnp.mean(jnp.abs(u_D)) * jnp.where(

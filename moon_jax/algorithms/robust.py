@@ -98,6 +98,9 @@ def trimmed_mean(byzantine: _Byzantine = 1) -> Rule:
 
   Extremes are its f largest and f smallest values. Yin et al., ICML 2018,
   https://arxiv.org/abs/1803.01498, option II, with beta n = f.
+
+  Args:
+    byzantine: number f of hostile clients per round that the rule withstands.
   """
   at_least(0, byzantine=byzantine, usual=1)
 
@@ -117,6 +120,9 @@ def krum(byzantine: _Byzantine = 1) -> Rule:
   https://arxiv.org/abs/1703.02757: that with the smallest sum of squared
   distances to its n - f - 2 nearest others; of equal sums that of the first
   client.
+
+  Args:
+    byzantine: number f of hostile clients per round that the rule withstands.
   """
   return multi_krum(byzantine, 1)
 
@@ -127,7 +133,7 @@ def multi_krum(byzantine: _Byzantine = 1, keep: int = 0) -> Rule:
   Blanchard et al., NeurIPS 2017, https://arxiv.org/abs/1703.02757.
 
   Args:
-    byzantine: f.
+    byzantine: number f of hostile clients per round that the rule withstands.
     keep: number of updates to average; 0 averages n - f.
   """
   at_least(0, byzantine=byzantine, usual=1)
@@ -151,6 +157,9 @@ def bulyan(byzantine: _Byzantine = 1) -> Rule:
   Learning in Byzantium, ICML 2018, https://arxiv.org/abs/1802.07927. Krum
   chooses theta = n - 2 f updates, each time of those that are left; of each
   coordinate the theta - 2 f values closest to their median are averaged.
+
+  Args:
+    byzantine: number f of hostile clients per round that the rule withstands.
   """
   at_least(0, byzantine=byzantine, usual=1)
 
@@ -210,6 +219,9 @@ def norm_clipping(radius: float = 1.0) -> Rule:
   https://arxiv.org/abs/1911.07963, section 3.
 
       sum_i p_i u_i min(1, radius / |u_i|)
+
+  Args:
+    radius: the largest norm of an update.
   """
   above(0, radius=radius, usual=1)
   return _stateless(lambda rows: weighted_sum(
@@ -257,7 +269,7 @@ def dnc(byzantine: _Byzantine = 1, iterations: int = 1,
   iteration.
 
   Args:
-    byzantine: f.
+    byzantine: number f of hostile clients per round that the rule withstands.
     iterations: number of draws of coordinates.
     coordinates: of an update that are drawn, at most all.
     remove: c.
@@ -333,6 +345,9 @@ def majority_vote(step: float = 0.001) -> Rule:
   Bernstein et al., signSGD with Majority Vote is Communication Efficient And
   Fault Tolerant, ICLR 2019, https://arxiv.org/abs/1810.05291, where a client
   sends the signs of one gradient.
+
+  Args:
+    step: what is added to or taken from each parameter.
   """
   above(0, step=step, usual=0.001)
   rule = _stateless(lambda rows: step * jnp.sign(

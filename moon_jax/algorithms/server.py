@@ -72,20 +72,32 @@ def sgd(learning_rate: _Rate = 1.0,
 
 
 def adam(learning_rate: _Rate = 0.01) -> Server:
-  """Returns FedAdam."""
+  """Returns FedAdam.
+
+  Args:
+    learning_rate: of the server.
+  """
   return _of_rate(learning_rate, lambda rate: optax.adam(
       rate, b1=.9, b2=.99, eps=_TAU))
 
 
 def yogi(learning_rate: _Rate = 0.01) -> Server:
-  """Returns FedYogi; optax's default averages do not start at 0."""
+  """Returns FedYogi; optax's default averages do not start at 0.
+
+  Args:
+    learning_rate: of the server.
+  """
   return _of_rate(learning_rate, lambda rate: optax.chain(
       optax.scale_by_yogi(.9, .99, _TAU, initial_accumulator_value=0.),
       optax.scale_by_learning_rate(rate)))
 
 
 def adagrad(learning_rate: _Rate = 0.01) -> Server:
-  """Returns FedAdagrad."""
+  """Returns FedAdagrad.
+
+  Args:
+    learning_rate: of the server.
+  """
   return _of_rate(learning_rate, _adagrad)
 
 

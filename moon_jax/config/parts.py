@@ -526,7 +526,7 @@ def describe(kind: str, name: str) -> tuple[str, list[Entry]]:
       inspect.unwrap(function_of(kind, Part(name)))) or ''
   summary, *_ = documented.partition('\n\n')
   texts = _argument_texts(documented)
-  for other in re.findall(r'see `(\w+)`', summary):
+  for other in re.findall(r'[Ss]ee `(\w+)`', documented):
     if other in kinds.KINDS[kind].functions:
       texts = _argument_texts(inspect.getdoc(
           inspect.unwrap(function_of(kind, Part(other)))) or '') | texts
@@ -536,6 +536,7 @@ def describe(kind: str, name: str) -> tuple[str, list[Entry]]:
             'are compressed too; all clients must take part in each round.',
             'warmup': 'Rounds at the beginning in which the learning rate '
             'increases linearly; the schedule starts after them.',
+            'nesterov': "Whether the momentum is Nesterov's.",
             'availability_file': 'Text file of the times at which clients are '
             'available: columns device, begin and end (seconds).'}
   summary = ' '.join(summary.split()).removeprefix('Returns ')

@@ -245,6 +245,9 @@ def read(path: File, num_clients: FromRun[int], seed: FromRun[int]) -> Clock:
   are those of `Clock`, and others, which are not read. Each further line is a
   device. If there are not as many devices as clients, each client draws one.
 
+  Args:
+    path: the text file.
+
   Raises:
     UserError: if the file cannot be read, or a number is not above 0.
   """

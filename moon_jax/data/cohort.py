@@ -59,6 +59,9 @@ def read(path: File, num_clients: FromRun[int], num_rounds: FromRun[int]
   Empty lines are ignored. The file may hold more than `num_rounds` rounds, so
   that a run can be extended.
 
+  Args:
+    path: the text file.
+
   Raises:
     UserError: if the file cannot be read, or a line is invalid.
   """

@@ -119,7 +119,8 @@ def quantity(num_examples: FromRun[int], num_clients: FromRun[int],
   drawn again until each client has at least `MIN_EXAMPLES` examples. Source:
   quantity skew of Li et al., ICDE 2022, https://arxiv.org/abs/2102.02079.
 
-  Smaller values of the concentration `beta`, above 0, give more unequal sizes.
+  Args:
+    beta: concentration; smaller values give more unequal sizes.
 
   Raises:
     UserError: if 1,000 tries give no such split.
@@ -146,6 +147,9 @@ def shards(labels: FromRun[np.ndarray], num_clients: FromRun[int],
   With 2 shards per client, this is the pathological non-IID split of McMahan et
   al., AISTATS 2017, section 3, https://arxiv.org/abs/1602.05629: most clients
   have two classes.
+
+  Args:
+    shards_per_client: number of shards of each client.
 
   Raises:
     UserError: if there are more shards than examples.

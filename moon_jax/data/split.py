@@ -165,6 +165,9 @@ def read_file(path: File, num_clients: FromRun[int]) -> Clients:
 
   It holds `sizes` [C] and `indices` [N], whose range is not checked, and may
   hold `names` [C].
+
+  Args:
+    path: the file, such as WORKDIR/partition.npz.
   """
   source = f'{setting("partition")}=file(path={path})'
   place = files.user_path(path, 'partition.path')

@@ -30,10 +30,18 @@ from moon_jax.methods.fedavg import fedavg
 def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
            threshold: float = 0.1, ala_batch: int = 10, max_epochs: int = 100
            ) -> Algorithm:
-  """Returns FedALA. W_i has the learning rate `eta` and batches of `ala_batch`
-  examples, a divisor of 100, the number read at once. It learns from the
-  fraction `share` of the examples: consecutive ones from a random one on.
-  `head` names the p higher layers, separated by spaces.
+  """Returns FedALA.
+
+  Args:
+    head: the p higher layers, which are mixed; names separated by spaces.
+    eta: learning rate of W_i.
+    share: fraction of the examples from which W_i learns: consecutive ones,
+      from a random one on.
+    threshold: standard deviation of the last 10 losses below which W_i has
+      learned.
+    ala_batch: examples of a batch for W_i, a divisor of 100, the number that is
+      read at once.
+    max_epochs: the most epochs that W_i learns in its first round.
   """
   from_0_to_1(share=share, usual=0.8)
   divisor(Examples.BATCH_SIZE, ala_batch=ala_batch, usual=10)

@@ -39,7 +39,13 @@ class Cloud(NamedTuple):
 
 def fedamp(num_clients: FromRun[int], alpha: float = 0.01, sigma: float = 1.0,
            lam: float = 0.01) -> Algorithm:
-  """Returns FedAMP for `num_clients` clients; with lam=0 they train alone."""
+  """Returns FedAMP for `num_clients` clients.
+
+  Args:
+    alpha: step size of the server, with which similar models attract.
+    sigma: squared distance at which the attraction has fallen by 1 / e.
+    lam: weight of the pull, which is lam / alpha; 0 is training alone.
+  """
   above(0, alpha=alpha, usual=0.01)
   above(0, sigma=sigma, usual=1)
   at_least(0, lam=lam, usual=0.01)

@@ -34,7 +34,12 @@ from moon_jax.methods.fedavg import fedavg
 def fedcross(num_clients: FromRun[int], alpha: float = 0.99,
              selection: str = 'lowest'
              ) -> Algorithm:
-  """Returns FedCross for two or more clients, which all train each round."""
+  """Returns FedCross for two or more clients, which all train each round.
+
+  Args:
+    alpha: weight of a model in its fusion with another one, 0 to 1.
+    selection: the other one: "lowest" or "highest" similarity, or "in_order".
+  """
   at_least(2, num_clients=num_clients, usual=10)
   one_of(('lowest', 'highest', 'in_order'), selection=selection)
   from_0_to_1(alpha=alpha, usual=0.99)

@@ -30,7 +30,13 @@ from moon_jax.methods.fedavg import fedavg
 
 def feddbe(kappa: float = 50.0, mean_decay: float = 1.0,
            head: str = 'out') -> Algorithm:
-  """Returns FedDBE; 50 and 1 are the released values for a CNN."""
+  """Returns FedDBE; 50 and 1 are the released values for a CNN.
+
+  Args:
+    kappa: weight of the distance between the means r_i and r.
+    mean_decay: weight of a batch in the running mean r_i, 0 to 1.
+    head: name of the last layer.
+  """
   from_0_to_1(mean_decay=mean_decay, usual=1)
   at_least(0, kappa=kappa, usual=50)
 

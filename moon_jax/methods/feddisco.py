@@ -24,7 +24,12 @@ from moon_jax.methods.fedavg import fedavg
 
 
 def feddisco(a: float = 0.5, b: float = 0.1) -> Algorithm:
-  """Returns FedDisco, for classification; at a = b = 0 it is FedAvg."""
+  """Returns FedDisco, for classification; at a = b = 0 it is FedAvg.
+
+  Args:
+    a: how much a discrepancy lowers the weight of a client.
+    b: what is added to each weight.
+  """
   at_least(0, a=a, usual=0.5)
   at_least(-1, b=b, usual=0.1)
 

@@ -31,7 +31,13 @@ from moon_jax.methods.fedavg import fedavg
 
 def feddyn(num_clients: FromRun[int], alpha: float = 0.01,
            mean_examples: float = 0.) -> Algorithm:
-  """Returns FedDyn; `mean_examples` is n, or 0 for the paper's alpha."""
+  """Returns FedDyn.
+
+  Args:
+    alpha: weight of the regularizer.
+    mean_examples: mean number n of examples of a client, for the released
+      code's alpha n / |D_i|; 0 takes the paper's alpha.
+  """
   above(0, alpha=alpha, usual=0.01)
   at_least(0, mean_examples=mean_examples, usual=0)
   scale_fn = lambda view: (

@@ -32,7 +32,14 @@ from moon_jax.methods.fedavg import fedavg
 def fedfomo(num_clients: FromRun[int], num_models: int = 5,
             epsilon: float = 0.3,
             epsilon_decay: float = 0.05, l1: bool = False) -> Algorithm:
-  """Returns FedFomo, where clients receive `num_models` models of others."""
+  """Returns FedFomo.
+
+  Args:
+    num_models: models of other clients that a client receives.
+    epsilon: probability of random models in the first round.
+    epsilon_decay: what this probability loses in each round.
+    l1: whether |v_n - w_i| is the L1 norm, as in the released code.
+  """
   at_least(1, num_models=num_models, usual=5)
   from_0_to_1(epsilon=epsilon, usual=0.3)
   at_least(0, epsilon_decay=epsilon_decay, usual=0.05)

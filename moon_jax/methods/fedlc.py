@@ -24,7 +24,11 @@ from moon_jax.methods.fedavg import fedavg
 
 
 def fedlc(tau: float = 1.0) -> Algorithm:
-  """Returns FedLC with scale `tau` of the margins between classes."""
+  """Returns FedLC.
+
+  Args:
+    tau: scale of the margins between classes.
+  """
   at_least(0, tau=tau, usual=1)
   return fedavg()._replace(
       loss=labels.loss_of_logits(calibrated), hparams={'tau': tau})

@@ -36,7 +36,13 @@ from moon_jax.methods.fedavg import with_terms
 def fedpac(num_clients: FromRun[int], lam: float = 1.0,
            head_fraction: float = 1 / 6,
            head: str = 'out') -> Algorithm:
-  """Returns FedPAC; `head` is the name of the last layer."""
+  """Returns FedPAC.
+
+  Args:
+    lam: weight of the alignment of representations.
+    head_fraction: fraction of the local steps that train the head, first.
+    head: name of the last layer.
+  """
   from_0_to_1(head_fraction=head_fraction, usual='1/6')
   at_least(0, lam=lam, usual=1)
 

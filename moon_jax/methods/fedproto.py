@@ -34,7 +34,13 @@ from moon_jax.methods.fedavg import fedavg
 
 def fedproto(lam: float = 1.0, form: str = 'paper', head: str = 'out',
              local_epochs: FromRun[int] = 1) -> Algorithm:
-  """Returns FedProto; `head` is the last layer, `lam` 0 is training alone."""
+  """Returns FedProto.
+
+  Args:
+    lam: weight of the distance to the prototypes; 0 is training alone.
+    form: "paper", or "released" as in the released code, see above.
+    head: name of the last layer.
+  """
   one_of(('paper', 'released'), form=form)
   at_least(0, lam=lam, usual=1)
   is_paper = form == 'paper'

@@ -24,7 +24,11 @@ from moon_jax.methods.fedavg import fedavg
 
 @checked
 def fedprox(mu: Annotated[float, Ge(0)] = 0.01) -> Algorithm:
-  """Returns FedProx with weight `mu` of the proximal term; 0 is FedAvg."""
+  """Returns FedProx.
+
+  Args:
+    mu: weight of the proximal term; 0 is FedAvg.
+  """
   return _with_term(fedavg(), mu, 'mu')
 
 

@@ -27,7 +27,11 @@ _EPSILON = 1e-16  # the smallest norm, as in the code of Caldarola et al.
 
 
 def fedsam(rho: float = 0.1) -> Algorithm:
-  """Returns FedSAM with perturbations of norm `rho`; 0 is FedAvg."""
+  """Returns FedSAM.
+
+  Args:
+    rho: norm of the perturbation of weights; 0 is FedAvg.
+  """
   at_least(0, rho=rho, usual=0.1)
 
   def gradient(objective, params, batch, view):

@@ -27,7 +27,10 @@ from moon_jax.methods.fedavg import fedavg
 
 
 def mimelite(mime_beta: float = 0.9) -> Algorithm:
-  """Returns MimeLite with momentum `mime_beta`; 0 is FedAvg.
+  """Returns MimeLite.
+
+  Args:
+    mime_beta: momentum, at least 0 and below 1; 0 is FedAvg.
 
   Raises:
     UserError: if mime_beta is not at least 0 and below 1.

@@ -231,9 +231,12 @@ def loss(penalty_B_fn, model, variables, batch, view):
 
 @checked
 def moon_l2(mu: _Weight = 5.0) -> Algorithm:
-  """Returns the l2 ablation of MOON with weight `mu`; 0 is FedAvg.
+  """Returns the l2 ablation of MOON.
 
   On the command line it is --algorithm=moon_l2.
+
+  Args:
+    mu: weight of the distance between representations; 0 is FedAvg.
   """
   return fedavg()._replace(
       frozen=lambda model, batch, view: projection(

@@ -29,7 +29,11 @@ from moon_jax.methods.fedavg import fedavg
 
 
 def qfedavg(q: float = 1.0) -> Algorithm:
-  """Returns q-FedAvg; q=0 is FedAvg."""
+  """Returns q-FedAvg.
+
+  Args:
+    q: power of the losses; 0 is FedAvg, more is fairer.
+  """
   at_least(0, q=q, usual=1)
 
   def finish(trained, view):

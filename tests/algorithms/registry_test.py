@@ -63,10 +63,13 @@ def test_hyperparameters_are_arguments_or_their_defaults(algorithm, hparams):
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_built_in_functions_have_a_schema_and_help(kind):
-  """Each argument has a type that is checked, and a default or is required."""
+  """Each argument has a type that is checked, a default or is required, and a
+  text in `moon-jax train --help KIND.NAME`.
+  """
   for name in KINDS[kind].functions:
     summary, entries = parts.describe(kind, name)
     assert summary, name
+    assert not [entry.name for entry in entries if not entry.help], name
     for entry, parameter in zip(entries, parts.schema(kind, name).values()):
       assert parameter.kind is not object or parameter.choices or (
           KINDS[kind].functions[name].startswith('optax')), (name, entry)
