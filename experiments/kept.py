@@ -94,7 +94,7 @@ def directory(experiment: str) -> pathlib.Path:
 
 
 @functools.cache
-def read(experiment: str) -> dict[str, read_lib.Run]:
+def runs(experiment: str) -> dict[str, read_lib.Run]:
   """Returns the runs of an experiment by name."""
   return {path.name: read_lib.read(path)
           for path in sorted(directory(experiment).iterdir())}

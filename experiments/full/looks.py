@@ -16,7 +16,6 @@ from moon_jax.results import paired, stats
 from moon_jax.view.text import fixed
 
 ROUNDS = (1, 2, 3, 5, 10, 15, 20, 50, 100)  # whose differences are shown
-_NUM_DRAWS = 100_000  # of the next difference
 
 
 class Look(NamedTuple):
@@ -134,50 +133,20 @@ def table(blocks: Sequence[Block]) -> list[list[str]]:
   d = differences(blocks)
   found = state(d)
   level = _percent(found.look.level)
-  is_open = found.verdict == 'open'
   rows = [['pairs', 'mean difference, points', '95% interval, unadjusted',
-           f'{level} interval', *['chance that the interval excludes 0 after '
-                                  'one more pair'] * is_open]]
+           f'{level} interval']]
   names = {'all': d, 'without pair 0': np.array(
       [x for block, x in zip(blocks, d) if block.seed])}
   for name, values in names.items():
     if not len(values):
       continue
-    chance = next_ends(values, found.look.level) if is_open else math.nan
     interim = ', interim' * found.is_interim
     rows.append([
         f'{len(values)}, {name}{interim}',
         stats.mean_and_std(values, 2, sign='+'),
         *(stats.interval_text(*paired.interval(values, of), 2)
-          for of in (paired.LEVEL, found.look.level)),
-        *['' if math.isnan(chance) else f'{100 * chance:.0f}%'] * is_open])
+          for of in (paired.LEVEL, found.look.level))])
   return rows
-
-
-def next_ends(d: np.ndarray, level: float) -> float:
-  """Returns the probability that one more pair moves the interval away from 0.
-
-  It is the share of draws from the posterior predictive distribution of the
-  next difference: normal differences with the usual non-informative prior give
-  a t distribution with n - 1 degrees of freedom.
-
-  Args:
-    d: the differences so far.
-    level: of the interval.
-
-  Returns:
-    The probability; NaN for a single difference.
-  """
-  n = len(d)
-  if n < 2:
-    return math.nan
-  draws = np.random.default_rng(0).standard_t(n - 1, _NUM_DRAWS)
-  drawn = d.mean() + d.std(ddof=1) * math.sqrt(1 + 1 / n) * draws
-  total, squares = d.sum() + drawn, (d**2).sum() + drawn**2
-  means = total / (n + 1)
-  std = np.sqrt(np.maximum(squares - (n + 1) * means**2, 0) / n)
-  half = scipy_stats.t.ppf(1 - level / 2, n) * std / math.sqrt(n + 1)
-  return float(np.mean(np.abs(means) > half))
 
 
 def by_round(blocks: Sequence[Block]

@@ -38,6 +38,11 @@ class Arm(NamedTuple):
   num_rounds: int = 0  # 0: those of the question
   commit: str = COMMIT
 
+  @property
+  def method(self) -> str:
+    """The title without the form of the method."""
+    return self.title.split(',')[0]
+
   def workdir(self, seed: int) -> str:
     """Returns the name of the work directory of block `seed`."""
     name = self.block_0 if self.block_0 and not seed else self.name

@@ -43,7 +43,7 @@ from moon_jax.view.text import fixed
 
 _ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = _ROOT / 'experiments' / 'results' / 'full'
-runs = functools.partial(kept.directory, 'full')
+kept_runs = functools.partial(kept.directory, 'full')
 _WINDOW = 5  # rounds of the running median
 _ROW_SEEDS = 3  # of each method of parts 4 and 5
 # Questions with a table and a plot of differences by round, and those with a
@@ -61,7 +61,8 @@ def everything() -> str:
            for question in questions.QUESTIONS
            if (found := blocks[question.name])]
   return '\n\n'.join(filter(None, [
-      _commits(runs()), *parts, row(runs()), no_head(runs()), fresh(runs())]))
+      _commits(kept_runs()), *parts,
+      *(part(kept_runs()) for part in (row, no_head, fresh))]))
 
 
 def _commits(directory):
@@ -107,14 +108,14 @@ def summary() -> str:
             _num_runs(curves, blocks[question.name], side), '; '.join(
                 f'{source.mean:.1f} ± {source.std:.1f} ({source.source})'
                 for source in arm.published)])
-  fresh_blocks = whole_blocks(read_fresh(runs()))
+  fresh_blocks = whole_blocks(read_fresh(kept_runs()))
   interim = ' (interim)' * (len(fresh_blocks) < len(questions.FRESH_SEEDS))
   rows += [[f'10 clients, fresh splits, {questions.MAIN.num_rounds} rounds'
             f'{interim}', arm.title,
             *_endpoints([block[arm] for block in fresh_blocks]),
             len(fresh_blocks), '']
            for arm in questions.FRESH if fresh_blocks]
-  on_fresh, untested = fresh_sentence(runs()), _not_tested(blocks)
+  on_fresh, untested = fresh_sentence(kept_runs()), _not_tested(blocks)
   return '\n'.join([markdown(rows), '', *(
       f'- **{q.title}.** '
       f'{sentence(both_endpoints(q, found, holm.get(q.name)))}'
@@ -133,7 +134,7 @@ def _not_tested(blocks):
     sentences.append(
         'One local epoch instead of 10, a split per seed: mean of the last '
         f'{stats.LAST} rounds {mean:+.1f} points over {len(found)} pairs.')
-  if higher := higher_than_moon(runs(), stats.mean_of_last):
+  if higher := higher_than_moon(kept_runs(), stats.mean_of_last):
     sentences.append(
         'Other methods on the split of seed 0 whose mean of the last '
         f'{stats.LAST} rounds is above that of MOON: ' + '; '.join(
@@ -192,16 +193,16 @@ def _endpoints(curves):
 def draw_all() -> None:
   """Draws the plots of the pages beside the runs."""
   for question in _DRAWN:
-    draw(question, read_blocks(runs(), question),
+    draw(question, read_blocks(kept_runs(), question),
          RESULTS / f'{question.name}.png')
   for question in _BY_ROUND:
-    draw_differences(read_blocks(runs(), question),
+    draw_differences(read_blocks(kept_runs(), question),
                      RESULTS / f'{question.name}-difference.png')
-  draw_fresh(runs(), RESULTS / 'fresh.png')
+  draw_fresh(kept_runs(), RESULTS / 'fresh.png')
 
 
 def _read():
-  return {q.name: read_blocks(runs(), q) for q in questions.QUESTIONS}
+  return {q.name: read_blocks(kept_runs(), q) for q in questions.QUESTIONS}
 
 
 def headline(question: Question, blocks: list[Block],
@@ -439,13 +440,12 @@ def fresh(directory: pathlib.Path) -> str:
   found = read_fresh(directory)
   if not found:
     return ''
-  name = lambda arm: arm.title.split(',')[0]
   pairs = [(questions.FRESH[new], questions.FRESH[old])
            for new, old in questions.FRESH_TESTS]
-  rows = [['block', *(f'{name(arm)}, mean of last {stats.LAST}'
+  rows = [['block', *(f'{arm.method}, mean of last {stats.LAST}'
                       for arm in questions.FRESH),
-           *(f'{name(new)} - {name(old)}' for new, old in pairs),
-           *(f'{name(arm)}, last round' for arm in questions.FRESH),
+           *(f'{new.method} - {old.method}' for new, old in pairs),
+           *(f'{arm.method}, last round' for arm in questions.FRESH),
            'rounds on a GPU']]
   for seed, runs in found.items():
     at_end = {arm: stats.mean_of_last(curve)
@@ -459,7 +459,7 @@ def fresh(directory: pathlib.Path) -> str:
           else '' for new, old in pairs),
         *(f'{last(runs[arm][0]):.2f}' if arm in runs else ''
           for arm in questions.FRESH),
-        ', '.join(f'{name(arm)} 1 to {rounds}'
+        ', '.join(f'{arm.method} 1 to {rounds}'
                   for arm, rounds in on_gpu.items() if rounds) or 'none'])
   if blocks := whole_blocks(found):
     mean = lambda endpoint, arm: stats.mean_and_std(
@@ -478,7 +478,7 @@ def fresh(directory: pathlib.Path) -> str:
     c = test.comparison
     after = compare_fresh(blocks, last, test.new, test.baseline)
     tests.append([
-        f'{name(test.new)} - {name(test.baseline)}', fixed(c.mean, 2, '+'),
+        f'{test.new.method} - {test.baseline.method}', fixed(c.mean, 2, '+'),
         stats.interval_text(c.low, c.high, 2),
         stats.interval_text(test.low, test.high, 2), stats.p_text(c.p_value),
         stats.p_text(test.holm_p), test.verdict, fixed(after.mean, 2, '+')])
@@ -503,7 +503,6 @@ def fresh_sentence(directory: pathlib.Path) -> str:
   if not found:
     return ''
   blocks, planned = whole_blocks(found), len(questions.FRESH_SEEDS)
-  name = lambda arm: arm.title.split(',')[0]
   diverged = sum(bool(r) for runs in found.values() for _, r in runs.values())
   count = sum(map(len, found.values()))
   suffix = (f' {diverged} of {count} runs diverged. A diverged run counts as '
@@ -512,7 +511,7 @@ def fresh_sentence(directory: pathlib.Path) -> str:
     return (f'mean of the last {stats.LAST} rounds over {planned} blocks, '
             "verdicts by Holm's p: "
             + '; '.join(
-                f'{name(t.new)} - {name(t.baseline)} {t.verdict}, '
+                f'{t.new.method} - {t.baseline.method} {t.verdict}, '
                 f'{t.comparison.mean:+.1f} points (95% interval, unadjusted, '
                 f'{stats.interval_text(t.comparison.low, t.comparison.high)}; '
                 f"Holm's p: {stats.p_text(t.holm_p)})" for t in tests)
@@ -523,7 +522,7 @@ def fresh_sentence(directory: pathlib.Path) -> str:
   for new, old in questions.FRESH_TESTS:
     arms = questions.FRESH[new], questions.FRESH[old]
     mean = compare_fresh(blocks, stats.mean_of_last, *arms).mean
-    means.append(f'{name(arms[0])} - {name(arms[1])} {mean:+.1f}')
+    means.append(f'{arms[0].method} - {arms[1].method} {mean:+.1f}')
   return (f'interim, {len(blocks)} of {planned} blocks: {"; ".join(means)} '
           f'points in the mean of the last {stats.LAST} rounds. There are no '
           f'intervals, tests and verdicts before all blocks are there.{suffix}')
@@ -656,12 +655,11 @@ def draw_fresh(directory: pathlib.Path, path: pathlib.Path) -> None:
   runs = whole_blocks(read_fresh(directory))
   if not runs:
     return
-  name = lambda arm: arm.title.split(',')[0]
   lines = {}
   for (new, old), color in zip(
       questions.FRESH_TESTS, ('#d55e00', '#cc79a7', '#595959')):
     new, old = questions.FRESH[new], questions.FRESH[old]
-    lines[f'{name(new)} - {name(old)}, n = {len(runs)}'] = (
+    lines[f'{new.method} - {old.method}, n = {len(runs)}'] = (
         [Block(i, run[old], run[new]) for i, run in enumerate(runs)], color)
   is_complete = len(runs) == len(questions.FRESH_SEEDS)
   _draw_by_round(lines, 'difference, points', path,

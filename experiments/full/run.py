@@ -183,7 +183,7 @@ def is_finished(workdir: pathlib.Path, run: Run) -> bool:
 
   Question 2 extends runs of question 1, which stay finished in the meantime.
   """
-  if (workdir / _DIVERGED).exists():
+  if any((workdir / name).exists() for name in (_DIVERGED, 'diverged.json')):
     return True
   config = workdir / 'config.json'
   if config.exists() and rounds_done(workdir) >= run.num_rounds and (

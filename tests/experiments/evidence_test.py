@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from experiments import evidence
+from experiments import evidence, kept
+from experiments.full import findings
 
 # What is set or published, not measured by us. Anything else with a digit must
 # be in a generated block.
@@ -73,7 +74,7 @@ def test_a_diverged_run_counts_as_chance_in_the_table_of_leakage():
   assert cells[3] == '3 (1 diverged)'
   mean, gap = cells[-2:]
   others = [100 * run.summary['test_accuracy']
-            for run in evidence._runs_of('privacy')
+            for run in kept.runs('privacy').values()
             if run.config.args('privacy').get('noise_multiplier') == 1
             and run.state.kind == 'finished']
   assert mean.startswith(f'{(sum(others) + 10) / 3:.1f} ± ')
@@ -118,7 +119,7 @@ def typed(text):
 
 def test_the_authors_rerun_is_that_of_the_log():
   """Figures that the log prints for rounds 1, 2, 10 and 100."""
-  kept = json.loads(evidence._AUTHOR.read_text())
+  kept = json.loads(findings.AUTHOR.read_text())
   assert [kept['moon_mu5'][r - 1] for r in (1, 2, 10, 100)] == [
       11.08, 17.23, 60.08, 70.71]
   assert len(kept['moon_mu5']) == len(kept['fedprox_mu0.01']) == 100

@@ -259,7 +259,7 @@ _PAIRS = np.tile([1., 1., -1., -1.], 3)
 
 
 def test_fresh_splits_are_interim_before_the_last_block(tmp_path, monkeypatch):
-  monkeypatch.setattr(report, 'runs', lambda: tmp_path)
+  monkeypatch.setattr(report, 'kept_runs', lambda: tmp_path)
   assert not report.fresh(tmp_path) and not report.fresh_sentence(tmp_path)
   assert 'resh splits' not in report.summary()
   assert 'amendment 3' not in report._commits(tmp_path)
@@ -525,6 +525,14 @@ def test_an_extended_run_stays_finished(tmp_path):
   (tmp_path / 'a' / 'config.json').write_text('{"num_rounds": 100}')
   assert run_lib.is_finished(tmp_path / 'a', short)
   assert not run_lib.is_finished(tmp_path / 'a', long)
+
+
+def test_kept_runs_are_not_trained_again():
+  made = [kind for kind in questions.in_order()
+          if kind.name in kept.runs('full')]
+  assert len(made) > 80
+  for kind in made:
+    assert run_lib.is_finished(kept.directory('full') / kind.name, kind)
 
 
 @pytest.mark.parametrize('message, status, is_expected', [

@@ -70,7 +70,7 @@ def test_runs_with_the_name_of_a_kept_one_replace_it(tmp_path):
 def test_kept_runs_can_be_read(tables):
   """By the reader of runs and by pandas."""
   name = tables.parent.name
-  runs = kept.read(name)
+  runs = kept.runs(name)
   assert {run.state.kind for run in runs.values()} <= {'finished', 'diverged'}
   frame = pd.read_csv(tables).set_index('run')
   assert [*frame.index] == [*runs]

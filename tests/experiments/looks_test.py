@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from experiments.full import analysis, looks, questions, report
 
@@ -83,20 +82,6 @@ def test_the_mean_of_the_last_rounds_has_the_interval_of_the_look():
   assert looks.at_end(blocks(d)) == text
   assert looks.at_end(blocks([*d, 9.])) == text  # interim: that of the look
   assert looks.at_end(blocks(d[:3])) == '+2.0 points'
-
-
-def test_the_probability_that_one_more_pair_ends_it():
-  """Against numerical integration over the next difference."""
-  d, level = np.array([1.5, .4, .9, 1.2]), .02
-  n, scale = 4, d.std(ddof=1) * math.sqrt(1 + 1 / 4)
-  next_ = np.linspace(-5, 7, 1201)
-  density = stats.t.pdf((next_ - d.mean()) / scale, n - 1) / scale
-  ends = [looks.paired.interval([*d, x], level) for x in next_]
-  is_end = np.array([low > 0 or high < 0 for low, high in ends])
-  expected = float((density * is_end).sum() * (next_[1] - next_[0]))
-  assert .05 < expected < .95
-  assert looks.next_ends(d, level) == pytest.approx(expected, abs=.01)
-  assert math.isnan(looks.next_ends(d[:1], level))
 
 
 def test_differences_by_round_begin_in_round_1():
