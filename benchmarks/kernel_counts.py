@@ -136,9 +136,9 @@ def _kernels(module: _Module, name: str) -> Counter[str]:
 
 def measure(case: str, num_examples: int) -> dict:
   """Returns the counts of a case as a JSON object."""
-  from moon_jax import targets
+  from moon_jax.runs import targets
+  from moon_jax.runs.targets import plan
   from moon_jax.simulation import build, round_spec
-  from moon_jax.targets import plan
 
   model, num_lanes, num_gpus, *changes = case.split(':')
   is_cnn = model == 'simple_cnn'

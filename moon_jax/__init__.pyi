@@ -82,12 +82,12 @@ from .models.base import Model, Outputs
 from .models.convolution import conv_general_dilated, fast_on_cpus
 from .models.user import from_flax, from_nnx
 from .results import results
-from .rundir.export import load
+from .runs.grid import Sweep
+from .runs.run import run
+from .runs.saved_models import load
+from .runs.sweep import run_sweep
 from .simulation.federation import Federation
 from .simulation.program import Program
 from .simulation.records import Record
 from .simulation.simulation import Simulation
-from .sweep.grid import Sweep
-from .sweep.run import run_sweep
 from .tasks import Task
-from .training.run import run

@@ -14,7 +14,7 @@ from moon_jax.version import __version__
 # Command -> module with `main`, and what it does.
 COMMANDS = {
     'train': ('moon_jax.train', 'train and evaluate one run'),
-    'sweep': ('moon_jax.sweep.__main__', 'train many runs in few programs'),
+    'sweep': ('moon_jax.sweep', 'train many runs in few programs'),
     'report': ('moon_jax.results.show',
                'make published tables with your results'),
     'inspect': ('moon_jax.results.describe',

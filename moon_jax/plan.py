@@ -2,17 +2,17 @@
 
 Prints the number of lanes and their utilization, the memory and the time on
 this machine, from a few short rounds. With --target it plans for a GPU that is
-not available (`moon_jax.targets.plan`).
+not available (`moon_jax.runs.targets.plan`).
 """
 
 import statistics
 
 from absl import flags
 
-from moon_jax import targets
 from moon_jax.cli import command_line, help_page
 from moon_jax.config import Config
 from moon_jax.errors import UserError
+from moon_jax.runs import targets
 
 _TARGET = flags.DEFINE_string(
     'target', '', 'GPU model to plan for, which need not be available: '
@@ -48,7 +48,7 @@ def plan(config: Config) -> None:
   import jax
 
   jax.config.update('jax_platforms', 'cpu')  # do not initialize a GPU
-  from moon_jax.targets import plan as plan_lib
+  from moon_jax.runs.targets import plan as plan_lib
 
   print(plan_lib.plan(config, target, _DEVICES.value))
 
@@ -56,8 +56,8 @@ def plan(config: Config) -> None:
 def measured(config: Config) -> str:
   """Returns the estimated cost of a run, measured by a few short rounds."""
   # These modules import JAX.
+  from moon_jax.runs import plan as plan_lib
   from moon_jax.simulation import build, memory, round_spec
-  from moon_jax.sweep import plan as plan_lib
 
   spec = round_spec.alone(
       build.federation(config), num_checkpoints=config.num_checkpoints())

@@ -186,7 +186,7 @@ def undrawn():
   Tests of the pictures, which import the functions before, and processes draw
   them.
   """
-  from moon_jax.training import heatmap, timeline_plot
+  from moon_jax.runs import heatmap, timeline_plot
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(heatmap, 'draw', lambda counts_CK, class_names, path, names: (

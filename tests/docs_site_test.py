@@ -10,10 +10,10 @@ import urllib.parse
 
 import pytest
 
+from moon_jax import sweep as sweep_flags
 from moon_jax.data import augment
 from moon_jax.data.sources import arrays
 from moon_jax.simulation import checks
-from moon_jax.sweep import __main__ as sweep_flags
 from support.docs_pages import (
   commands,
   config_of,

@@ -12,8 +12,8 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.data import cohort as cohort_lib
+from moon_jax.runs import run
 from moon_jax.simulation import checks
-from moon_jax.training import run
 from support.docs_pages import (
   commands,
   config_of,

@@ -12,8 +12,8 @@ from support.forked import ROOT
 PACKAGE = ROOT / 'moon_jax'
 # What only commands run; they may name flags in plain text.
 OF_COMMANDS = re.compile(
-    r'cli/|doctor/|results/|targets/|(.*/)?__main__|'
-    r'data_command|plan|train|config/flags|sweep/(command|toml_file|values)')
+    r'cli/|doctor/|results/|runs/targets/|(.*/)?__main__|'
+    r'data_command|plan|sweep|train|config/flags|runs/values')
 FILES = [path for path in sorted(PACKAGE.rglob('*.py'))
          if not OF_COMMANDS.match(str(path.relative_to(PACKAGE)))]
 

@@ -11,8 +11,8 @@ import moon_jax as mj
 from moon_jax.algorithms import privacy
 from moon_jax.algorithms.base import Message
 from moon_jax.errors import UserError
+from moon_jax.runs import run
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.training import run
 from support import federation as fed
 from support import small_runs, tiny_federation
 from support.docs_pages import commands, config_of, execute, page, programs

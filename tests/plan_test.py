@@ -7,9 +7,9 @@ import pytest
 
 from moon_jax import plan
 from moon_jax.config import Config
+from moon_jax.runs import plan as plan_lib
 from moon_jax.simulation import build
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.sweep import plan as plan_lib
 
 CONFIG = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,

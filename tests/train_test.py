@@ -12,9 +12,9 @@ import pytest
 from moon_jax.config import Config
 from moon_jax.data import cohort
 from moon_jax.errors import DivergedError, UserError
-from moon_jax.rundir.identity import fingerprint
+from moon_jax.runs import run
+from moon_jax.runs.identity import fingerprint
 from moon_jax.simulation import checks
-from moon_jax.training import run
 from support.forked import ROOT
 from support.small_runs import lines_of
 

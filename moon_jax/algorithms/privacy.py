@@ -14,7 +14,7 @@ cohorts of a fixed size m.
 The sum is divided by m even if some clients fail, so that the weight of the
 others reveals nothing. Noise is added before the algorithm's own aggregation
 and the server optimizer, which are post-processing.
-`moon_jax.training.accounting` computes the privacy loss.
+`moon_jax.runs.accounting` computes the privacy loss.
 """
 
 import functools

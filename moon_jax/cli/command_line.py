@@ -26,7 +26,7 @@ from moon_jax.errors import (
   OutOfMemory,
   UserError,
 )
-from moon_jax.training import signals
+from moon_jax.runs import signals
 
 _MAX_CHARACTERS = 2000  # of an error message
 

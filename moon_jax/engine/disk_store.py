@@ -5,7 +5,7 @@ their initial state, which is stored once. So memory does not depend on how many
 clients have trained: it is the rows of a round and 8 bytes per client.
 
 The file has no name: it disappears with the process, however that ends.
-Checkpoints hold their own copy of the rows (`moon_jax.rundir.checkpoint`).
+Checkpoints hold their own copy of the rows (`moon_jax.runs.checkpoint`).
 """
 
 from collections.abc import Iterator

@@ -19,12 +19,11 @@ from moon_jax.results import frames, paired, read, stats, table_file
 from moon_jax.results.paired import Comparison
 from moon_jax.results.read import Run
 from moon_jax.results.table_file import Block, Published, Table
-from moon_jax.rundir import identity
+from moon_jax.runs import identity, values
+from moon_jax.runs import table as sweep_table
+from moon_jax.runs.grid import Sweep
+from moon_jax.runs.table import NO_VALUE, SEEDS
 from moon_jax.simulation import checks
-from moon_jax.sweep import table as sweep_table
-from moon_jax.sweep import values
-from moon_jax.sweep.grid import Sweep
-from moon_jax.sweep.table import NO_VALUE, SEEDS
 
 if TYPE_CHECKING:
   import pandas as pd
@@ -217,7 +216,7 @@ def key(config: Config, inputs: Mapping[str, str]) -> Key:
 
 def keys(configs: Iterable[Config]) -> list[Key]:
   """Returns the keys of configurations; each data set is read once."""
-  from moon_jax.training import prepare
+  from moon_jax.runs import prepare
 
   call = prepare.once()
   return [key(config, prepare.inputs_of(config, call)) for config in configs]

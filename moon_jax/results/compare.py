@@ -19,7 +19,7 @@ from moon_jax.errors import UserError
 from moon_jax.results import arms as arms_lib
 from moon_jax.results import frames, paired, read, stats
 from moon_jax.results.arms import Arm
-from moon_jax.sweep.table import SEEDS
+from moon_jax.runs.table import SEEDS
 from moon_jax.view.text import aligned, duration, fixed, metric, wrapped
 
 _CSV_COLUMNS = [  # besides the settings in which runs differ

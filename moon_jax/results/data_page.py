@@ -17,8 +17,7 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.results import figures, page
 from moon_jax.results.page import Figure
-from moon_jax.sweep import values
-from moon_jax.training import heatmap
+from moon_jax.runs import heatmap, values
 
 # Published mean and standard deviation of the examples of a client.
 PUBLISHED = {

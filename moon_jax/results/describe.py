@@ -17,7 +17,7 @@ from moon_jax.cli import file_command
 from moon_jax.config import Config, FACTS
 from moon_jax.results import read, stats
 from moon_jax.results.read import Run
-from moon_jax.rundir.identity import IDENTITY
+from moon_jax.runs.identity import IDENTITY
 from moon_jax.view import text as texts
 from moon_jax.view.status import is_number
 

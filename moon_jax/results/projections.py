@@ -95,9 +95,10 @@ def section(run_dirs: Mapping[str, pathlib.Path], data_dir: str = '',
 def read(path: str | pathlib.Path, data_dir: str,
          num_examples: int | None = None) -> Projections:
   """Returns the projections of a finished run; see `section`."""
-  from moon_jax.rundir import export  # imports Orbax, which takes a second
 
-  model, variables = export.load(path)
+  from moon_jax.runs import saved_models  # imports Orbax, a second
+
+  model, variables = saved_models.load(path)
   name = model.config['dataset']
   dataset = sources.load(name, data_dir)
   chosen = np.flatnonzero(dataset.test_labels < _MAX_CLASSES)

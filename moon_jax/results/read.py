@@ -19,7 +19,7 @@ from moon_jax.config import Config
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.results import stats
-from moon_jax.rundir import workdir
+from moon_jax.runs import directory as directory_lib
 from moon_jax.view import status
 from moon_jax.view.status import is_number
 from moon_jax.view.text import duration
@@ -146,7 +146,7 @@ def read(path: pathlib.Path) -> Run:
   holder = _lock_holder(path / 'metrics.jsonl')
   summary = _json(path / 'summary.json') or {}
   try:
-    lines = workdir.read_lines(path)
+    lines = directory_lib.read_lines(path)
   except UserError as error:
     raise UserError(str(error).removeprefix('--workdir=')) from error
   inputs = found.pop('inputs', {})
@@ -235,7 +235,7 @@ def _state(path, config, lines, summary, holder):
   if diverged:
     reason = str(diverged.get('error', '')).strip()
     return State('diverged', f'after {rounds}: {reason}', reason)
-  saved = max(workdir.saved_rounds(path / 'checkpoints'), default=0)
+  saved = max(directory_lib.saved_rounds(path / 'checkpoints'), default=0)
   again = f'resumes after round {saved}' if saved else 'starts again'
   return State('stopped', f'after {rounds}, {age}; no process of this machine '
                f'holds its lock. Its command {again}')

@@ -7,6 +7,7 @@ import pathlib
 import re
 import shlex
 
+from moon_jax.cli import grids, toml_file
 from moon_jax.config import Config
 from moon_jax.data.io import files as files_lib
 from moon_jax.errors import UserError
@@ -16,11 +17,10 @@ from moon_jax.results.arms import Key
 from moon_jax.results.page import Page
 from moon_jax.results.read import Run
 from moon_jax.results.table_file import Table
-from moon_jax.rundir import workdir as workdir_lib
-from moon_jax.sweep import command as sweep_command
-from moon_jax.sweep import plan, toml_file, values
-from moon_jax.sweep import run as run_lib
-from moon_jax.sweep.grid import Sweep
+from moon_jax.runs import directory as directory_lib
+from moon_jax.runs import plan, values
+from moon_jax.runs import sweep as sweep_lib
+from moon_jax.runs.grid import Sweep
 
 _PAGE_FILES = '.html', '.htm', '.md', '.pdf', '.svg', '.png', '.txt'
 
@@ -34,11 +34,11 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
   runs; `given` are the flags that are named on the command line. The keywords
   are the command's own flags.
   """
-  workdir = sweep_command.directory(config)
+  workdir = grids.directory(config)
   if 'flagfile' in given:
     raise UserError('--flagfile cannot be given, since the files of tables '
                     'name flag files themselves; remove it')
-  replacing = sweep_command.given(config, given)
+  replacing = grids.given(config, given)
   tables, directories = _read(paths, budget, replacing)
   directory = _directory(out, workdir, directories if not (
       tables or 'workdir' in given) else ())
@@ -59,7 +59,7 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
       print(plan.dry_run(missing, place, int(is_timed)) if missing
             else 'all runs have ended')
     elif missing:
-      run_lib.run_sweep(missing, place, int(is_timed))
+      sweep_lib.run_sweep(missing, place, int(is_timed))
       ended[is_timed] = find()
   if dry_run:
     return
@@ -149,7 +149,7 @@ def _write(page, out, stem):
   try:
     for file, text in files.items():
       file.parent.mkdir(parents=True, exist_ok=True)
-      workdir_lib.write_atomically(file, text.encode())
+      directory_lib.write_atomically(file, text.encode())
   except OSError as error:
     raise UserError(f'--out={out} must be writable, got '
                     f'{error.strerror or error}; name another directory'

@@ -6,13 +6,13 @@ import pathlib
 from typing import Any
 import uuid
 
+from moon_jax.cli.grids import Named
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.results import page, stats
-from moon_jax.rundir import workdir as workdir_lib
-from moon_jax.sweep import values
-from moon_jax.sweep.command import Named
-from moon_jax.sweep.grid import Sweep
-from moon_jax.sweep.table import columns, NO_VALUE, SEEDS, shown
+from moon_jax.runs import directory as directory_lib
+from moon_jax.runs import values
+from moon_jax.runs.grid import Sweep
+from moon_jax.runs.table import columns, NO_VALUE, SEEDS, shown
 from moon_jax.view.text import aligned
 
 # For each configuration of a sweep the content of its summary.json; None if it
@@ -35,7 +35,8 @@ def finish(named: Named, summaries: Summaries, directory: str) -> None:
   scratch = path.with_name(f'{path.name}.{uuid.uuid4().hex}')
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
-    workdir_lib.write_atomically(scratch, ('\n\n'.join(parts) + '\n').encode())
+    text = '\n\n'.join(parts) + '\n'
+    directory_lib.write_atomically(scratch, text.encode())
     os.replace(scratch, path)
   except OSError as error:
     raise UserError(f'--workdir={directory} must be writable, got '

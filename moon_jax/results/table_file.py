@@ -1,7 +1,7 @@
 """Files of published tables: their runs, budgets and published values.
 
 docs/tables.md describes the format, which extends the files of sweeps
-(`moon_jax.sweep.toml_file`).
+(`moon_jax.cli.toml_file`).
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ import numbers
 import operator
 from typing import Any, NamedTuple
 
+from moon_jax.cli import toml_file
 from moon_jax.config import Config, PARTS
 from moon_jax.data.io import files
 from moon_jax.data.io.files import HASH_DIGITS
 from moon_jax.errors import UserError
-from moon_jax.rundir import identity
-from moon_jax.sweep import grid, toml_file, values
-from moon_jax.sweep.grid import Sweep
+from moon_jax.runs import grid, identity, values
+from moon_jax.runs.grid import Sweep
 
 BUDGETS = ('smoke', 'small', 'full')
 HEADLINES = ('accuracy', 'rounds', 'time')

@@ -15,9 +15,9 @@ from moon_jax.results import page as page_lib
 from moon_jax.results.arms import TableArm
 from moon_jax.results.page import Figure, Page
 from moon_jax.results.table_file import Table
-from moon_jax.sweep import table as sweep_table
-from moon_jax.sweep.table import NO_VALUE
-from moon_jax.sweep.values import show
+from moon_jax.runs import table as sweep_table
+from moon_jax.runs.table import NO_VALUE
+from moon_jax.runs.values import show
 from moon_jax.view.text import fixed
 
 Section = list[str | Figure]

@@ -18,7 +18,7 @@ from moon_jax.config import Config
 from moon_jax.engine import state as state_lib
 from moon_jax.methods import fednova as fednova_lib
 from moon_jax.methods import registry
-from moon_jax.rundir import checkpoint
+from moon_jax.runs import checkpoint
 from moon_jax.simulation import checks
 from support import federation as fed
 

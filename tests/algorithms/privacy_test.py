@@ -17,9 +17,9 @@ from moon_jax.data.sources import load_dataset
 from moon_jax.errors import UserError
 from moon_jax.methods import registry
 from moon_jax.methods.mimelite import mimelite
+from moon_jax.runs import accounting
 from moon_jax.simulation import build, checks
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.training import accounting
 from support import federation
 from support.federation import fedavg, Federation, fednova, scaffold
 

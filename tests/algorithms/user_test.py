@@ -13,8 +13,8 @@ from moon_jax.algorithms.base import Message
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.methods import registry
+from moon_jax.runs import run
 from moon_jax.simulation import checks
-from moon_jax.training import run
 from support import tiny_federation
 
 CONFIG = Config(dataset='digits', num_clients=5, num_rounds=2, local_epochs=1,

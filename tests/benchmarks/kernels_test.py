@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from benchmarks import kernel_counts
-from moon_jax import targets
+from moon_jax.runs import targets
 from support.forked import ROOT
 
 # As XLA writes it for a GPU. The row has 2 fusions, an inner loop 2 in 3

@@ -8,7 +8,7 @@ from moon_jax.data import client_tests, partition, rounds, split
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.clients import Clients
 from moon_jax.data.sources import arrays
-from moon_jax.rundir import workdir
+from moon_jax.runs import directory as directory_lib
 from moon_jax.simulation.simulation import Simulation
 from support import tiny_federation
 
@@ -78,7 +78,7 @@ def test_names_follow_their_clients(tmp_path):
   for name, *parts in zip(names, made.clients, made.client_tests.indices):
     assert {*ids[np.concatenate(parts)]} == {name}
   path = tmp_path / 'partition.npz'
-  path.write_bytes(workdir.partition_npz(made.clients))
+  path.write_bytes(directory_lib.partition_npz(made.clients))
   again = split.read_file(str(path), 3)
   assert again.names == names
   assert_equal(again, made.clients)

@@ -10,7 +10,7 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data import partition, split
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
-from moon_jax.training import run
+from moon_jax.runs import run
 
 pytestmark = pytest.mark.usefixtures('of_command')
 

@@ -19,7 +19,7 @@ from moon_jax.distributed import devices as devices_lib
 from moon_jax.distributed import processes
 from moon_jax.engine import lanes
 from moon_jax.errors import UserError
-from moon_jax.training import run as run_lib
+from moon_jax.runs import run as run_lib
 from support.docs_pages import config_of
 from support.forked import ROOT
 from support.small_runs import assert_same, outcome

@@ -21,10 +21,10 @@ from moon_jax.engine import schedule, segments, training_set
 from moon_jax.engine.local import TrainData
 from moon_jax.errors import UserError
 from moon_jax.methods.fedavg import fedavg
+from moon_jax.runs import summary
 from moon_jax.simulation import build
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.training import summary
 
 CONFIG = Config(
     dataset='breast_cancer', model='mlp(projection_dim=8)', num_clients=12,

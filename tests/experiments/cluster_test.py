@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from moon_jax.sweep import command
+from moon_jax.cli import grids
 from support.docs_pages import ROOT, sweep_of
 
 CLUSTER = ROOT / 'experiments' / 'cluster'
@@ -15,7 +15,7 @@ def check_part(words, expected, monkeypatch):
   monkeypatch.chdir(ROOT)
   words = list(words)
   text, = (word for word in words if word.startswith('--part='))
-  assert command.part(text.removeprefix('--part=')) == expected
+  assert grids.part(text.removeprefix('--part=')) == expected
   words.remove(text)
   assert sweep_of(words).sweep.configs
 

@@ -19,7 +19,7 @@ from experiments.full import analysis, looks, questions, report
 from experiments.full import run as run_lib
 from experiments.full.questions import Run
 from moon_jax.results import figures, paired
-from moon_jax.training import run
+from moon_jax.runs import run
 from support import small_runs
 from support.docs_pages import ROOT
 

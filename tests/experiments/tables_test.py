@@ -8,8 +8,8 @@ import pytest
 
 from moon_jax.results import arms as arms_lib
 from moon_jax.results import table_file
-from moon_jax.sweep import table as sweep_table
-from moon_jax.sweep import values
+from moon_jax.runs import table as sweep_table
+from moon_jax.runs import values
 
 TABLES = pathlib.Path(__file__).parents[2] / 'experiments' / 'tables'
 # Published numbers, counted in the publications' tables.

@@ -15,7 +15,7 @@ from moon_jax.simulation.records import Record
 
 
 def log(logger, path, saved, numbers):
-  """Logs rounds as `moon_jax.training.run_loggers` does; returns what was left.
+  """Logs rounds as `moon_jax.runs.run_loggers` does; returns what was left.
 
   The last round logged is in `saved`, unless the logger knows better.
   """

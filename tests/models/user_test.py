@@ -13,7 +13,7 @@ import pytest
 import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.models import user
-from moon_jax.rundir import export
+from moon_jax.runs import saved_models
 from moon_jax.simulation import build, round_spec
 from support import networks, tiny_federation
 
@@ -278,7 +278,7 @@ def test_a_saved_network_is_loaded(module, digits, tmp_path, monkeypatch):
           network.init, jax.random.key(0), jnp.float32(inputs)))
   source = pathlib.Path(f'{module}.py')
   (tmp_path / 'model.safetensors').write_bytes(
-      export.to_safetensors(config, digits, variables))
+      saved_models.to_safetensors(config, digits, variables))
   with warnings.catch_warnings():
     warnings.simplefilter('error')
     model, loaded = mj.load(tmp_path)

@@ -10,7 +10,7 @@ import pytest
 
 from moon_jax.results import arms as arms_lib
 from moon_jax.results import compare, read, sweep_table, table_page
-from moon_jax.sweep.grid import Sweep
+from moon_jax.runs.grid import Sweep
 from support import made_runs
 
 

@@ -11,7 +11,7 @@ from moon_jax.data import sources
 from moon_jax.errors import UserError
 from moon_jax.results import projections
 from moon_jax.results.page import Page
-from moon_jax.training import run
+from moon_jax.runs import run
 from support import page_checks
 
 CONFIG = Config(

@@ -7,8 +7,8 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.results import sweep_table
-from moon_jax.sweep import table
-from moon_jax.sweep.grid import Sweep
+from moon_jax.runs import table
+from moon_jax.runs.grid import Sweep
 
 BASE = mj.Config(dataset='digits', num_rounds=7)
 MU = {'algorithm.mu': [1, 5]}

@@ -6,7 +6,7 @@ from moon_jax.config import Part
 from moon_jax.errors import UserError
 from moon_jax.results import table_file
 from moon_jax.results.table_file import Published
-from moon_jax.sweep import values
+from moon_jax.runs import values
 
 
 def settings(table, *names):

@@ -18,10 +18,10 @@ from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.moon import moon
 from moon_jax.methods.scaffold import scaffold
 from moon_jax.methods.solo import solo
+from moon_jax.runs import run
 from moon_jax.simulation import initial_state, round_spec
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.training import run
 from support import small_runs, tiny_federation
 from support.small_runs import lines_of
 

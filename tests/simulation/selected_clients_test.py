@@ -13,11 +13,11 @@ from moon_jax.errors import UserError
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.fedcross import fedcross
 from moon_jax.methods.moon import moon
-from moon_jax.rundir.workdir import Workdir
+from moon_jax.runs import run
+from moon_jax.runs.directory import Workdir
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.program import Program
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.training import run
 from support import small_runs, tiny_federation
 from support.small_runs import lines_of
 

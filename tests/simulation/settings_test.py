@@ -28,13 +28,13 @@ OF_THE_RUN = {
     'data_dir': 'data', 'partition.file': 'data/split_test.py',
     'cohort.file': 'data/cohort_test.py', 'clock.file': 'data/clock_test.py',
     'clock.availability_file': 'data/clock_test.py',
-    'init_from': 'rundir/export_test.py',
-    'early_stopping': 'training/selection_test.py',
-    'eval_every': 'training/summary_test.py', 'workdir': 'rundir',
-    'keep_best': 'training/selection_test.py',
-    'checkpoint_every': 'training/run_test.py',
-    'checkpoint_keep': 'rundir/checkpoint_test.py',
-    'loggers': 'training/run_loggers_test.py',
+    'init_from': 'runs/saved_models_test.py',
+    'early_stopping': 'runs/selection_test.py',
+    'eval_every': 'runs/summary_test.py', 'workdir': 'rundir',
+    'keep_best': 'runs/selection_test.py',
+    'checkpoint_every': 'runs/run_test.py',
+    'checkpoint_keep': 'runs/checkpoint_test.py',
+    'loggers': 'runs/run_loggers_test.py',
     'privacy.delta': 'algorithms/privacy_test.py'}
 
 # For each other plain setting those with which it has an effect, and a value

@@ -6,9 +6,8 @@ import importlib.util
 import re
 import shlex
 
-from moon_jax.cli import command_line
+from moon_jax.cli import command_line, grids
 from moon_jax.config import Config
-from moon_jax.sweep import command
 from support.forked import ROOT
 
 DOCS = ROOT / 'docs'
@@ -44,7 +43,7 @@ def config_of(flags_of_command: str, **changes) -> Config:
       command_line.config_of(shlex.split(flags_of_command)), **changes)
 
 
-def sweep_of(words: list[str]) -> command.Named:
+def sweep_of(words: list[str]) -> grids.Named:
   """Returns the named sweep of the words after `python -m moon_jax.sweep`."""
   own = argparse.ArgumentParser(allow_abbrev=False)
   own.add_argument('--grid', action='append', default=[])
@@ -53,7 +52,7 @@ def sweep_of(words: list[str]) -> command.Named:
   own.add_argument('--dry_run', action='store_true')
   found, rest = own.parse_known_args(words)
   named = {match[1] for word in rest if (match := re.match(r'--(\w+)', word))}
-  return command.build(
+  return grids.build(
       command_line.config_of(rest), named, found.grid, found.sweep)
 
 

@@ -32,9 +32,9 @@ _MAXRSS_PER_MEGABYTE = 2**20 if sys.platform == 'darwin' else 2**10
 
 # Modules that are slow to import, and import what commands need.
 _IMPORTED = ('absl.app', 'sklearn.datasets', 'scipy.io', 'platformdirs',
-             'moon_jax.cli.command_line', 'moon_jax.rundir.checkpoint',
-             'moon_jax.simulation.simulation', 'moon_jax.training.heatmap',
-             'moon_jax.training.run')
+             'moon_jax.cli.command_line', 'moon_jax.runs.checkpoint',
+             'moon_jax.simulation.simulation', 'moon_jax.runs.heatmap',
+             'moon_jax.runs.run')
 
 
 class Done(NamedTuple):

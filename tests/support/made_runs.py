@@ -7,7 +7,7 @@ import numpy as np
 
 from moon_jax.config import Config
 from moon_jax.data import cohort
-from moon_jax.rundir import workdir as workdir_lib
+from moon_jax.runs import directory as directory_lib
 from moon_jax.simulation import checks
 
 CONFIG = Config(dataset='digits', num_clients=3, num_rounds=4)
@@ -63,7 +63,7 @@ def write(path, values=None, is_finished=True, diverged='', more=None,
   for name, content in files.items():
     (path / name).write_text(
         content if isinstance(content, str) else json.dumps(content))
-  (path / 'partition.npz').write_bytes(workdir_lib.partition_npz(
+  (path / 'partition.npz').write_bytes(directory_lib.partition_npz(
       [np.arange(5) for _ in range(config.num_clients)]))
   return path
 

@@ -12,8 +12,8 @@ from orbax.checkpoint import v1 as ocp
 import pytest
 
 from moon_jax.config import Config
+from moon_jax.runs import run
 from moon_jax.simulation import build
-from moon_jax.training import run
 
 CONFIG = Config(
     dataset='breast_cancer', model='mlp(projection_dim=8)', algorithm='fedavg',

@@ -10,8 +10,8 @@ import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
+from moon_jax.runs import run
 from moon_jax.simulation import checks
-from moon_jax.training import run
 
 datasets = pytest.importorskip('datasets')
 Image = pytest.importorskip('PIL.Image')

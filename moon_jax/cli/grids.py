@@ -1,0 +1,93 @@
+"""From a command line to a sweep."""
+
+from collections.abc import Container, Sequence
+import dataclasses
+import functools
+import hashlib
+import operator
+import re
+from typing import Any, NamedTuple
+
+from moon_jax.cli import toml_file
+from moon_jax.config import Config, PARTS
+from moon_jax.data.io import files
+from moon_jax.data.io.files import HASH_DIGITS
+from moon_jax.errors import UserError
+from moon_jax.runs import grid as grid_lib
+from moon_jax.runs import identity, values
+from moon_jax.runs.grid import Sweep
+
+
+class Named(NamedTuple):
+  """A sweep, and the name, title and description of its table."""
+
+  sweep: Sweep
+  name: str
+  title: str = ''
+  description: str = ''
+
+
+def given(config: Config, named: Container[str]) -> dict[str, Any]:
+  """Returns the settings, and arguments of parts, of a command line by name.
+
+  `named` are the flags that it names.
+  """
+  return {name: getattr(config, name) for name in values.TYPES
+          if name in named and name != 'workdir'} | {
+      name: value for kind in PARTS
+      for argument, value in getattr(config, kind).arguments
+      if (name := f'{kind}.{argument}') in named}
+
+
+def build(config: Config, named: Container[str], grids: Sequence[str],
+          path: str = '') -> Named:
+  """Returns the sweep of a command line.
+
+  `grids` are the values of --grid, and `path` is the file of --sweep, or ''.
+  The flags `named` on the command line replace settings and axes of the file.
+  """
+  fixed = given(config, named)
+  axes: dict[str, tuple] = {}
+  for text in grids:
+    name, axis = values.parse_axis(text)
+    if name in axes:
+      raise UserError(f'--grid must name each flag once, got {name} twice; '
+                      f'write --grid {name}=VALUE,VALUE')
+    if name in fixed:
+      raise UserError(f'--grid {text} and --{name}={values.show(fixed[name])} '
+                      'exclude each other; remove one')
+    axes[name] = axis
+  file = toml_file.read(path) if path else toml_file.SweepFile()
+  if 'flagfile' in named and 'flagfile' in file.keys:
+    raise UserError(f'--sweep={path} names a flag file itself; remove '
+                    '--flagfile, or flagfile from the file')
+  base = dataclasses.replace(config, **{'workdir': '', **file.base})
+  sweep = functools.reduce(operator.or_, grid_lib.each(
+      base, [{**block, **fixed, **axes} for block in file.blocks]))
+  digest = hashlib.sha256(repr(
+      sorted(map(grid_lib.key, sweep.configs))).encode()
+                          ).hexdigest()[:HASH_DIGITS]
+  parts = [file.name]
+  if not path:
+    dataset = identity.dataset_in_names(sweep.configs[0])
+    parts = [dataset, *sweep.axes[:4], digest]
+  elif axes or {name.partition('.')[0] for name in fixed} & {
+      *identity.IDENTITY}:
+    parts.append(digest)
+  return Named(sweep, '-'.join(parts), file.keys.get('title', ''),
+               file.keys.get('description', ''))
+
+
+def directory(config: Config) -> str:
+  """Returns the directory that holds the directories of the runs."""
+  return str(files.user_path(config.workdir or 'runs', 'workdir'))
+
+
+def part(text: str) -> tuple[int, int]:
+  """Returns the index and the number of parts of --part=I/N."""
+  match = re.fullmatch(r'(\d{1,6})/(\d{1,6})', text)
+  index, count = map(int, match.groups()) if match else (0, 0)
+  if index >= count:
+    raise UserError(f'--part must be I/N with I from 0 to N - 1, got {text!r}; '
+                    'array jobs are numbered from 0: --array=0-3 for 4 parts')
+  return index, count

@@ -1,0 +1,1 @@
+"""Runs: from configurations to directories of results."""

@@ -1,0 +1,260 @@
+"""Estimates of runs: their programs, memory and time, as text.
+
+Speed is that of short rounds of one run of a program, measured on the devices
+of this machine. A round of the program takes
+
+    seconds per row x rows of the fullest lane
+    + seconds per job x jobs of the fullest device
+
+The runs of an accelerator train on more lanes than a single run. Their rows
+take between the measured time, if kernel launches bound it, and that time as
+often as there are groups of lanes, if arithmetic or memory traffic does.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import resource
+import statistics
+import sys
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from moon_jax.config import Config
+from moon_jax.data import clients as clients_lib
+from moon_jax.data.rounds import Cohort
+from moon_jax.distributed import host
+from moon_jax.engine import schedule
+from moon_jax.engine.schedule import Place, Shape
+from moon_jax.runs import sweep as sweep_lib
+from moon_jax.runs import table
+from moon_jax.runs.grid import Sweep
+from moon_jax.simulation import memory as memory_lib
+from moon_jax.simulation import round_spec
+from moon_jax.simulation.memory import Need
+from moon_jax.simulation.round_spec import RoundSpec
+from moon_jax.simulation.simulation import Simulation
+from moon_jax.view.text import duration
+
+ROUNDS = 20  # rounds over which rows are averaged
+_MAX_VALUES = 6  # of an axis that are listed
+_LEAST_LISTED = .001  # of the memory needed; smaller parts are not listed
+
+_TRIAL_ROWS = 24  # of each lane in the shorter rounds that measure; about
+_LONGER = 4  # ratio of the rows of longer to shorter rounds
+_REPEATS = 3
+_MAX_FIRST = 5  # rounds before measuring, in which client state fills
+
+
+class Rates(NamedTuple):
+  """Speed of a device, and memory of the process that measured it."""
+
+  seconds_per_row: float
+  seconds_per_job: float
+  evaluation_seconds: float
+  resident_bytes: int = 0  # of this process, without the state of its clients
+  temporary_bytes: int = 0  # of the compiled round, on a device
+  compile_seconds: float = 0.
+
+
+class Cost(NamedTuple):
+  """The estimated cost of a program."""
+
+  shape: Shape  # of the tables of its rounds
+  rounds: int  # of the run with the most
+  rows: float  # of the fullest lane, in all rounds together
+  needs: list[Need]  # memory, without temporaries
+  temporary_bytes: int  # of a single run's compiled round, on a device
+  seconds: dict[str, float]  # by part, if lanes cost no time
+  groups: int  # of lanes that train at once on a device; training may take
+  # as many times longer
+
+
+def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
+            part: tuple[int, int] = (0, 1)) -> str:
+  """Returns the programs of a sweep and their estimated cost, as text.
+
+  Measures the speed of one unfinished run of each program (see `estimate`).
+  Writes no file and takes no lock. The arguments are those of
+  `moon_jax.runs.sweep.run`; the plan has the programs of all parts.
+  """
+  host.share_cores()
+  units = sweep_lib.Units(sweep, workdir)
+  planned = units.planned(max_runs, part[1])
+  lines, costs, count = [units.progress()] if units.ended else [], [], 0
+  for index, program in enumerate(planned):
+    rest = units.unfinished(program)
+    count += len(rest)
+    share = f', part {index % part[1]}/{part[1]}' if part[1] > 1 else ''
+    configs = [units.runs[run].config for run in program]
+    lines += [
+        f'program {index + 1} of {len(planned)}{share}: '
+        f'{_count(len(program), "run")}, '
+        f'{len(program) - len(rest)} of them ended',
+        f'  {runs_text(configs, sweep.axes)}']
+    if rest:
+      costs.append(estimate([*units.specs(rest)], [
+          units.runs[run].config for run in rest]))
+      lines += show(costs[-1])
+  if not costs:
+    return '\n'.join([*lines, 'total: all runs are finished'])
+  return '\n'.join([
+      *lines,
+      f'total: {_count(count, "run")} to train in '
+      f'{_count(len(costs), "program")}; time, one program after another: '
+      f'{_range(costs)}',
+      'Not included: start of the command, files of the runs, evaluation of '
+      'client models. Interrupted runs count with all their rounds.'])
+
+
+def runs_text(configs: Sequence[Config], axes: Sequence[str]) -> str:
+  """Returns the values of the axes of some runs, such as "mu=1,5 seed=0,1".
+
+  Long ones are shortened.
+  """
+  shown = [table.shown(config, axes) for config in configs]
+  columns = {name: [value for value in dict.fromkeys(column)
+                    if value != table.NO_VALUE]
+             for name, column in zip(axes, zip(*shown))}
+  return ' '.join(
+      f'{name}=' + ','.join(column if len(column) <= _MAX_VALUES else
+                            [*column[:3], '...', column[-1]])
+      for name, column in columns.items() if column)
+
+
+def _count(count, noun):
+  return f'{count} {noun}' + 's' * (count != 1)
+
+
+def show(cost: Cost) -> list[str]:
+  """Returns the lines that describe the cost of a program."""
+  shape = cost.shape
+  lines = [
+      f'  {shape.num_lanes} lanes on {shape.num_devices} devices; '
+      f'{cost.rounds:,} rounds, {cost.rows / cost.rounds:,.0f} rows per round '
+      'on the fullest lane']
+  for need in cost.needs:
+    lines.append(f'  memory of {need.where}: {need.size / 1e9:,.3f} of '
+                 f'{need.have / 1e9:,.1f} GB')
+    lines += [f'    {part.name:58}{part.size / 1e9:10,.3f}'
+              for part in sorted(need.parts, key=lambda part: -part.size)
+              if part.size > _LEAST_LISTED * need.size]
+  parts = ', '.join(f'{name} {duration(seconds)}'
+                    for name, seconds in cost.seconds.items())
+  return [
+      *lines,
+      '    besides: temporaries of the compiled round of one run, on each '
+      f'device {cost.temporary_bytes / 1e9:,.3f}',
+      f'  time: {_range([cost])} ({parts})']
+
+
+def _range(costs):
+  """Returns the least and the most time of programs, one after another."""
+  least = sum(sum(cost.seconds.values()) for cost in costs)
+  most = least + sum(
+      (cost.groups - 1) * cost.seconds['training'] for cost in costs)
+  return duration(least) + f' to {duration(most)}' * (most > least)
+
+
+def estimate(specs: Sequence[RoundSpec], configs: Sequence[Config],
+             rates: Rates | None = None) -> Cost:
+  """Returns the cost of training runs from their first rounds on.
+
+  `specs` has for each run the specification of its rounds alone, and `configs`
+  its configuration. If `rates` is None, they are measured here.
+  """
+  joined, places = round_spec.together(specs)
+  shape = joined.shape
+  groups = _per_device(shape) // max(_per_device(spec.shape) for spec in specs)
+  rates = rates or measure(specs[0], configs[0])
+  rows, jobs = amounts(specs, places, shape)
+  evaluations = sum(-(-config.num_rounds // config.eval_every)
+                    for config in configs)
+  return Cost(
+      shape, max(config.num_rounds for config in configs), rows,
+      memory_lib.needs(*specs), rates.temporary_bytes, {
+          'training': rates.seconds_per_row * rows
+          + rates.seconds_per_job * jobs,
+          'evaluation': rates.evaluation_seconds * evaluations,
+          'compilation': rates.compile_seconds}, groups)
+
+
+def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
+            shape: Shape) -> tuple[float, float]:
+  """Returns the rows of the fullest lane and the jobs of the fullest device.
+
+  They are sums over all planned rounds. `places` are those of the runs' tables
+  in the table of all runs, which has the `shape`.
+  """
+  rows_L, jobs_D = np.zeros(shape.num_lanes), np.zeros(shape.num_devices)
+  for spec, place in zip(specs, places):
+    federation, rounds = spec.federation, spec.federation.planned_rounds or 0
+    devices = np.unique(place.lanes // _per_device(shape))
+    rows_L[place.lanes] += rounds * np.mean([
+        schedule.rows(spec.steps_C[cohort.trained], spec.shape).max()
+        for cohort in federation.first_cohorts(ROUNDS)])
+    jobs_D[devices] += rounds * federation.cohort_size / len(devices)
+  return float(rows_L.max()), float(jobs_D.max())
+
+
+def _per_device(shape):
+  return shape.num_lanes // shape.num_devices
+
+
+def measure(spec: RoundSpec, config: Config) -> Rates:
+  """Measures rounds of two lengths, and an evaluation, of a run here.
+
+  The run has the network, the method and the lanes of `spec`, and clients with
+  fewer examples. Rounds of one length give the seconds per row alone, if
+  clients are too small for two.
+  """
+  federation, num_lanes = spec.federation, spec.shape.num_lanes
+  # Steps have the program of one epoch (`round_spec.make`).
+  num_epochs = 1 if federation.local_steps else federation.local_epochs
+  cohort = federation.first_cohorts(1)[0].clients
+  remembered = config.args('algorithm').get('num_negatives', 1)
+  first = min(remembered, _MAX_FIRST) + 1
+  batches = max(1, round(_TRIAL_ROWS * num_lanes / (len(cohort) * num_epochs)))
+  num_examples = batches * federation.batch_size  # of a client
+  # The same cohort in each round, whose clients take all their steps.
+  rounds = federation.rounds._replace(
+      next=lambda history, run: Cohort.of(cohort), cohort_size=len(cohort),
+      num_rounds=None, cohorts=[cohort], needs_history=False,
+      loses_updates=False, has_partial_work=False)
+  simulation = Simulation(dataclasses.replace(
+      federation, local_steps=0, local_epochs=num_epochs, lanes=num_lanes,
+      evaluate_clients=False, client_tests=None,
+      clients=clients_lib.shortened(
+          federation.clients, _LONGER * num_examples),
+      rounds=rounds))
+  planner = simulation.planner
+
+  def rows_and_seconds():
+    rows = int(planner.plan(simulation.rounds_done).num_rows.max())
+    simulation.run_round()
+    return rows, statistics.median(
+        simulation.run_round().seconds for _ in range(_REPEATS))
+
+  compile_seconds = simulation.compile()
+  for _ in range(first):
+    simulation.run_round()
+  long_rows, long = rows_and_seconds()
+  planner.clients = [clients_lib.shortened(planner.clients[0], num_examples)]
+  short_rows, short = rows_and_seconds()
+  if long_rows < 2 * short_rows:  # clients have no more examples
+    per_row = min(long / long_rows, short / short_rows)
+  else:
+    per_row = max(0., (long - short) / (long_rows - short_rows))
+  per_job = max(0., short - per_row * short_rows) / (
+      len(cohort) / simulation.num_devices)
+  simulation.evaluate()  # warms up
+  start = time.perf_counter()
+  simulation.evaluate()
+  evaluation_seconds = time.perf_counter() - start
+  unit = 1024 if sys.platform != 'darwin' else 1
+  resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+  return Rates(
+      per_row, per_job, evaluation_seconds,
+      resident - 4 * spec.client_bytes * len(cohort),
+      simulation.temporary_bytes(), compile_seconds)

@@ -1,0 +1,296 @@
+"""Trains the runs of a sweep, each in the work directory of a single run.
+
+A program is the unit of work of a sweep: its runs train together, in one
+process. Configurations decide which runs may share a program, then facts about
+their splits (`moon_jax.simulation.agreement`), then memory. Federations are
+built one after another, since those of a whole sweep may take gigabytes.
+
+Several processes may train one sweep. Each takes one program at a time, by
+locking the work directories of its runs, from the first unfinished one on. The
+operating system releases the locks of a process that ends, however it ends; so
+another process then resumes its runs.
+"""
+
+import bisect
+from collections.abc import Callable, Hashable, Iterator, Sequence
+import contextlib
+import inspect
+import math
+import os
+import pathlib
+import sys
+from typing import Any
+
+from moon_jax.distributed import host
+from moon_jax.errors import setting, UserError
+from moon_jax.runs import prepare, run_loggers, trainer, values
+from moon_jax.runs.directory import InUse
+from moon_jax.runs.grid import Sweep
+from moon_jax.runs.prepare import Prepared
+from moon_jax.runs.run import check_lists
+from moon_jax.runs.signals import wait
+from moon_jax.simulation import agreement, checks, round_spec
+from moon_jax.simulation import memory as memory_lib
+from moon_jax.simulation.round_spec import RoundSpec
+
+_POLL_SECONDS = 2.  # between two looks at the runs of other processes
+
+
+def run_sweep(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
+        part: tuple[int, int] = (0, 1), callbacks: Sequence[Callable] = (),
+        loggers: Sequence[Callable] = ()) -> list[dict[str, Any] | None]:
+  """Trains, or resumes, the runs of a sweep; returns their summaries.
+
+  Finished runs are not repeated. If other processes train runs of the sweep,
+  it waits for them, and resumes their runs should they end early.
+
+  Args:
+    sweep: the runs.
+    workdir: directory of the work directories of the runs, which have the
+      names that single runs would have.
+    max_runs: the most runs that train together; 0 for as many as fit in memory.
+    part: (i, n) trains every n-th program only, from the i-th on, and waits for
+      no other process.
+    callbacks: see `moon_jax.run`; called after each round of each run.
+    loggers: functions that return a logger, called for each run.
+
+  Returns:
+    For each run, in the order of sweep.configs, the content of its summary.json
+    and its "workdir". A run that diverged has
+    "diverged", the reason, and "rounds", the number of completed rounds. None
+    for a run of another part that is not finished.
+
+  Raises:
+    UserError: before anything compiles, if a run is impossible.
+    OutOfMemory, InterruptedRun: see `moon_jax.run`.
+
+  Examples:
+    >>> sweep = moon_jax.Sweep.grid(
+    ...     moon_jax.Config(dataset='digits'), seed=range(3),
+    ...     **{'algorithm.mu': [1, 5]})
+    >>> summaries = moon_jax.run_sweep(sweep)
+  """
+  if not isinstance(sweep, Sweep):
+    raise UserError('a sweep must be a moon_jax.Sweep, such as moon_jax.Sweep.'
+                    f'grid(config, seed=range(3)); got {type(sweep).__name__}')
+  check_lists(callbacks, loggers)
+  run_loggers.check_factories(loggers)
+  _check_arguments(workdir, max_runs, part)
+  host.share_cores()
+  units = Units(sweep, workdir)
+  mine = units.planned(max_runs, part[1])[part[0]::part[1]]
+  if units.ended:
+    print(units.progress(), flush=True)
+    run_loggers.replay([units.runs[index] for index in units.ended], loggers)
+  is_waiting = False
+  while unfinished := [unit for unit in mine if units.unfinished(unit)]:
+    is_idle = True
+    for unit in unfinished:
+      if claimed := units.claim(unit, in_parts=is_waiting):
+        is_idle = is_waiting = False
+        units.train(claimed, callbacks, loggers)
+    if is_idle and (
+        count := sum(len(units.unfinished(unit)) for unit in unfinished)):
+      if not is_waiting:
+        print(f'waiting for {count} run{"s" * (count > 1)} that other '
+              'processes train', flush=True)
+      is_waiting = True
+      wait(_POLL_SECONDS, ' while other processes train; the same command '
+           'waits for them again')
+  return [units.result(index) for index in range(len(sweep.configs))]
+
+
+def _check_arguments(workdir, max_runs, part):
+  is_part = isinstance(part, tuple) and len(part) == 2 and all(
+      isinstance(number, int) for number in part) and 0 <= part[0] < part[1]
+  for name, value, is_valid, requirement in (
+      ('workdir', workdir, isinstance(workdir, str | os.PathLike), 'a path'),
+      ('max_runs', max_runs, isinstance(max_runs, int) and max_runs >= 0,
+       'an integer of 0 or more'),
+      ('part', part, is_part, 'integers (i, n) with 0 <= i < n')):
+    if not is_valid:
+      default = inspect.signature(run_sweep).parameters[name].default
+      raise UserError(f'{name} must be {requirement}; got {value!r}. The '
+                      f'default is {name}={default!r}')
+
+
+class Units:
+  """The runs of a sweep, and the programs that train them.
+
+  Attributes:
+    runs: the runs, prepared.
+    ended: indices of the runs that have ended.
+  """
+
+  def __init__(self, sweep: Sweep, workdir: str):
+    """Checks all configurations.
+
+    Raises:
+      UserError: naming the run, if one is impossible.
+    """
+    self._workdir, self._axes = workdir, sweep.axes
+    self._has_warned = False  # that there are no locks
+    self.runs: list[Prepared] = []
+    call = prepare.once()
+    for config in sweep.configs:
+      with self._naming(config):  # `Sweep.grid` may not have made it
+        self.runs.append(prepare.prepare(
+            checks.validate(config), call, workdir))
+    self._check_directories()
+    self.ended = {index for index in range(len(self.runs))
+                  if self.result(index)}
+
+  def _check_directories(self):
+    """Checks that only equal runs, as of copied files, share a directory."""
+    first: dict[pathlib.Path, Prepared] = {}
+    for run in self.runs:
+      other = first.setdefault(run.workdir.path, run)
+      if other.workdir.contents != run.workdir.contents:
+        raise UserError(
+            f'{self._name(other.config)} and {self._name(run.config)} must '
+            f'have directories of their own, got {run.workdir.path} for both, '
+            'since the hashes in their names are equal; train one of them with '
+            f'another {setting("workdir")}')
+
+  def progress(self) -> str:
+    """Returns how many runs have ended."""
+    diverged = sum('diverged' in self.result(index) for index in self.ended)
+    return (f'{len(self.ended) - diverged} of {len(self.runs)} runs are '
+            'finished' + f', {diverged} diverged' * bool(diverged))
+
+  def _name(self, config):
+    return 'run ' + ' '.join(
+        values.named(name, values.show(values.get(config, name)))
+        for name in self._axes)
+
+  @contextlib.contextmanager
+  def _naming(self, config):
+    """Names the run in errors of the user."""
+    try:
+      yield
+    except UserError as error:
+      raise UserError(f'{self._name(config)}: {error}') from error
+
+  def planned(self, max_runs: int, num_parts: int = 1) -> list[list[int]]:
+    """Returns the programs, as lists of indices of runs.
+
+    Parts of a sweep may start at any time. Their plan does not depend on which
+    runs have ended, so that all parts with the same memory have the same one.
+    Otherwise the plan has only unfinished runs, which train together.
+
+    Args:
+      max_runs: the most runs of a program; 0 for as many as fit in memory.
+      num_parts: processes that share the programs; each part gets a program if
+        there are as many runs.
+    """
+    # Files with other names and the same content make the same run.
+    one_each = {run.workdir.path: index for index, run in enumerate(self.runs)}
+    indices = [index for index in one_each.values()
+               if num_parts > 1 or index not in self.ended]
+    share = max(1, len(indices) // num_parts)
+    by_key: dict[Hashable, list[int]] = {}
+    for index in indices:
+      key = agreement.program_key(self.runs[index].config)
+      by_key.setdefault(key, []).append(index)
+    planned = []
+    for group in by_key.values():
+      for runs, capacity in self._agreeing(group):
+        most = min(capacity, max_runs or capacity, share)
+        size = math.ceil(len(runs) / math.ceil(len(runs) / most))
+        planned += [runs[i:i + size] for i in range(0, len(runs), size)]
+    return planned
+
+  def _agreeing(self, group):
+    """Yields runs whose splits allow one program, and how many fit in it."""
+    size_of = lambda spec: sum(need.size for need in memory_lib.needs(spec))
+    found: dict[Hashable, list[int]] = {}
+    largest: dict[Hashable, RoundSpec] = {}
+    for index, spec in zip(group, self.specs(group)):
+      facts = tuple(agreement.of(spec).items())
+      found.setdefault(facts, []).append(index)
+      largest[facts] = max(largest.get(facts, spec), spec, key=size_of)
+    for facts, runs in found.items():
+      exceeds = lambda count: any(
+          need.size > need.have
+          for need in memory_lib.needs(*[largest[facts]] * count))
+      yield runs, max(1, bisect.bisect_left(
+          range(1, len(runs) + 1), True, key=exceeds))
+
+  def specs(self, unit: Sequence[int]) -> Iterator[RoundSpec]:
+    """Yields the specifications of the runs of a program, each alone.
+
+    Runs with equal functions are traced once.
+    """
+    spec: RoundSpec | None = None
+    for index in unit:
+      run = self.runs[index]
+      with self._naming(run.config):
+        federation = run.build()
+        # A user's factory may make other functions for another configuration.
+        is_alike = spec and agreement.trace_alike(spec.federation, federation)
+        spec = round_spec.alone(federation, spec if is_alike else None,
+                                run.config.num_checkpoints())
+        if index not in self.ended:
+          memory_lib.check(spec)
+      yield spec
+
+  def unfinished(self, unit: Sequence[int]) -> list[int]:
+    """Returns the runs of a program that have not ended."""
+    self.ended.update(index for index in unit
+                      if index not in self.ended and self.result(index))
+    return [index for index in unit if index not in self.ended]
+
+  def claim(self, unit: Sequence[int], in_parts: bool = False) -> list[int]:
+    """Locks the unfinished runs of a program; returns those that it locked.
+
+    If another process has the first of them, it probably has the program. Then
+    the others are locked only `in_parts`.
+    """
+    claimed: list[int] = []
+    with contextlib.ExitStack() as stack:  # unlocks the runs after an error
+      for index in self.unfinished(unit):
+        workdir = self.runs[index].workdir
+        stack.enter_context(contextlib.closing(workdir))
+        try:
+          workdir.lock()
+        except InUse:
+          if not (claimed or in_parts):
+            return []
+          continue
+        if not (workdir.has_locks or self._has_warned):
+          self._has_warned = True
+          print(f'warning: {self._workdir} has no file locks; start one '
+                'process only, or give each its own '
+                f'{setting("part")}', file=sys.stderr,
+                flush=True)
+        if self.result(index):  # it has ended since
+          self.ended.add(index)
+          workdir.close()
+        else:
+          claimed.append(index)
+      stack.pop_all()
+    return claimed
+
+  def train(self, claimed: Sequence[int], callbacks: Sequence[Callable],
+            loggers: Sequence[Callable]) -> None:
+    """Trains locked runs, and unlocks them."""
+    runs = [self.runs[index] for index in claimed]
+    with contextlib.ExitStack() as stack:
+      for run in runs:
+        stack.enter_context(contextlib.closing(run.workdir))
+      results = trainer.train(
+          runs, callbacks, specs_fn=lambda: list(self.specs(claimed)),
+          is_last=False, loggers=loggers)
+    for run, result in zip(runs, results):
+      if isinstance(result, Exception):
+        print(f'{self._name(run.config)}: {result}', file=sys.stderr,
+              flush=True)
+    self.ended.update(claimed)
+
+  def result(self, index: int) -> dict[str, Any] | None:
+    """Returns what `run` returns for a run."""
+    workdir = self.runs[index].workdir
+    result = workdir.summary()
+    if result is None and (found := workdir.diverged()):
+      result = {'diverged': found['error'], 'rounds': found['rounds']}
+    return result and result | {'workdir': str(workdir.path)}

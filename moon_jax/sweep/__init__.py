@@ -1,1 +1,0 @@
-"""Sweeps: sets of runs that train together. docs/sweeps.md describes them."""
