@@ -105,3 +105,15 @@ def test_measurements_are_kept_by_the_name_of_their_file(tmp_path):
     (tmp_path / name).write_text(text)
     keep.measurement(tmp_path / name, to)
   assert json.loads(to.read_text()) == {'a': [{'y': 2}, 3], 'b': {'x': 4}}
+
+
+def test_results_hold_tables_and_figures_of_pages_only():
+  """Pages and other figures can be made from the tables."""
+  made = {path for path in kept.RESULTS.rglob('*') if path.is_file()}
+  assert {path.suffix for path in made} <= {'.csv', '.xz', '.json', '.md',
+                                            '.png'}
+  pages = ''.join(path.read_text(encoding='utf-8') for path in (
+      ROOT / 'README.md', *ROOT.glob('docs/**/*.md')))
+  for path in made:
+    if path.suffix == '.png' and path.name != 'fresh.png':
+      assert f'{path.relative_to(ROOT).as_posix()})' in pages, path
