@@ -6,12 +6,11 @@ A directory of experiments/results has the runs of an experiment:
 
 - runs.csv has one row per run. The columns are named after the files of a run:
   `config/seed` is the setting `seed` of config.json, `summary/versions/jax` an
-  entry of the object `versions` of summary.json. An empty cell is absent; a
-  cell is JSON, or a string that is no JSON.
+  entry of the object `versions` of summary.json; `commit` is that of the code,
+  if it is known. An empty cell is absent; a cell is JSON, or a string that is
+  not JSON.
 - rounds.csv.xz has one row per run and round, with all metrics of
   metrics.jsonl.
-
-`commit` is that of the code, if it is known.
 
 `pandas.read_csv` reads both. measurements.json has the results of benchmarks by
 name. `experiments.keep` adds runs and measurements.
@@ -25,6 +24,7 @@ import io
 import json
 import lzma
 import pathlib
+import shutil
 import tempfile
 from typing import Any
 
@@ -62,6 +62,9 @@ def add(workdirs: Mapping[str, pathlib.Path], tables: pathlib.Path,
     workdirs: directories of runs without paths of this machine.
     tables: directory of the tables.
     commits: those of the code, by name of the run, if they are known.
+
+  Raises:
+    ValueError: if the tables would not give back a run. They do not change.
   """
   runs, rounds = [], []
   if (tables / 'runs.csv').exists():
@@ -72,17 +75,36 @@ def add(workdirs: Mapping[str, pathlib.Path], tables: pathlib.Path,
     row: dict[str, Any] = {'run': name}
     if commits:
       row['commit'] = commits[name]
-    for file in FILES:
-      if (path := workdir / f'{file}.json').exists():
-        row |= _flat(json.loads(path.read_text(encoding='utf-8')), f'{file}/')
+    objects, lines = _content(workdir)
+    row |= _flat(objects, '')
     if (path := workdir / 'diverged.txt').exists():
       row['diverged/error'] = path.read_text(encoding='utf-8').strip()
     runs.append(row)
-    rounds += [{'run': name} | json.loads(line) for line in (
-        workdir / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()]
-  tables.mkdir(parents=True, exist_ok=True)
-  _write(runs, tables / 'runs.csv')
-  _write(rounds, tables / 'rounds.csv.xz')
+    rounds += [{'run': name} | line | {'run': name} for line in lines]
+  with tempfile.TemporaryDirectory() as scratch:
+    made, back = pathlib.Path(scratch, 'tables'), pathlib.Path(scratch, 'back')
+    made.mkdir()
+    _write(runs, made / 'runs.csv')
+    _write(rounds, made / 'rounds.csv.xz')
+    unpack(made, back)
+    for name, workdir in workdirs.items():
+      objects, lines = _content(back / name)
+      if not (workdir / 'diverged.json').exists():
+        objects.pop('diverged', None)  # of diverged.txt
+      if json.dumps((objects, lines), sort_keys=True) != json.dumps(
+          _content(workdir), sort_keys=True):
+        raise ValueError(f'the tables in {tables} would not give back '
+                         f'{workdir}; rename metrics called "run" and names '
+                         'that contain a slash')
+    shutil.copytree(made, tables, dirs_exist_ok=True)
+
+
+def _content(workdir):
+  """Returns the objects of a run by file, and its lines of metrics."""
+  objects = {name: json.loads(path.read_text(encoding='utf-8'))
+             for name in FILES if (path := workdir / f'{name}.json').exists()}
+  text = (workdir / 'metrics.jsonl').read_text(encoding='utf-8')
+  return objects, [*map(json.loads, text.splitlines())]
 
 
 @functools.cache

@@ -64,6 +64,20 @@ def test_runs_with_the_name_of_a_kept_one_replace_it(tmp_path):
   assert [path.read_bytes() for path in sorted(tables.iterdir())] == before
 
 
+@pytest.mark.parametrize('line, config', [
+    ({'round': 1, 'run': 2}, {}), ({'round': 1}, {'a/b': 1})])
+def test_a_run_that_tables_cannot_give_back_is_not_added(
+    line, config, tmp_path):
+  tables = tmp_path / 'tables'
+  kept.add({'a': write(tmp_path / 'a', config={})}, tables)
+  before = [path.read_bytes() for path in sorted(tables.iterdir())]
+  run = write(tmp_path / 'b', config=config)
+  (run / 'metrics.jsonl').write_text(json.dumps(line) + '\n')
+  with pytest.raises(ValueError, match='would not give back .*b;'):
+    kept.add({'b': run}, tables)
+  assert [path.read_bytes() for path in sorted(tables.iterdir())] == before
+
+
 @pytest.mark.parametrize(
     'tables', sorted(ROOT.glob('experiments/results/*/runs.csv')),
     ids=lambda path: path.parent.name)
