@@ -38,7 +38,7 @@ def fedproto(lam: float = 1.0, form: str = 'paper', head: str = 'out',
 
   Args:
     lam: weight of the distance to the prototypes; 0 is training alone.
-    form: "paper", or "released" as in the released code, see above.
+    form: "paper", or "released" as in the released code.
     head: name of the last layer.
   """
   one_of(('paper', 'released'), form=form)
