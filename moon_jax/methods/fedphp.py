@@ -38,7 +38,7 @@ def fedphp(lam: float = 0.1, mu_max: float = 0.9, transfer: str = 'kd',
     lam: weight of the teacher, 0 to 1; 0 sends what FedAvg sends.
     mu_max: the largest weight of the past in h_i.
     transfer: "kd" or "mmd".
-    participation: fraction of the clients per round.
+    participation: fraction of the clients that train per round.
   """
   from_0_to_1(lam=lam, usual=0.1)
   from_0_to_1(mu_max=mu_max, usual=0.9)

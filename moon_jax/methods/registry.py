@@ -118,7 +118,7 @@ def title(name: str) -> str:
 def combined(config: Config) -> Algorithm:
   """Returns the method with its aggregation, without server and privacy."""
   run = {'num_clients': config.num_clients, 'num_rounds': config.num_rounds,
-         'participation': config.participation,
+         'participation': config.participation * (1 - _idle_rate(config)),
          'local_epochs': config.local_epochs}
   algorithm = parts.make('algorithm', config.algorithm, **run)
   if config.algorithm.is_own:
@@ -207,6 +207,12 @@ def attack_of(config: Config) -> attacks.Attack | None:
 def dropout_rate(config: Config) -> float:
   """Returns the probability that a sampled client fails."""
   return config.args('rounds').get('dropout_rate', 0.)
+
+
+def _idle_rate(config):
+  """Returns the probability that a sampled client does not train."""
+  stage = config.args('rounds').get('dropout_stage')
+  return dropout_rate(config) if stage == 'before_training' else 0
 
 
 def clock_of(config: Config) -> clock.Clock | None:

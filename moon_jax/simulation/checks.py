@@ -5,7 +5,7 @@ the arguments of a part. This module checks paths, and settings that do not fit
 together. `moon_jax.simulation.federation_checks` checks federations.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
 import math
 from typing import NamedTuple
@@ -95,16 +95,33 @@ class _Alone(NamedTuple):
   is_given: Callable[[Config], object]
   others: tuple[str, ...]
   reason: str  # completes "--NAME=VALUE ", with settings in braces
+  allows: Mapping[str, Callable[[Config], object]] = {}  # others, by name
 
 
 def _is(kind, *names):
   return lambda c: getattr(c, kind).name in names
 
 
+def _only_fails(config):
+  """Returns whether rounds differ from the default in failures alone."""
+  return config.rounds.name == 'synchronous' and all(
+      name.startswith('dropout') for name, _ in config.rounds.arguments)
+
+
+def _is_always_available(config):
+  return not config.args('clock').get('availability_file') and (
+      config.clock.name == 'file'
+      or registry.clock_of(config).is_always_available())
+
+
 _ALONE = (
+    # Its one client may fail, as the one of FedAvg.
     _Alone('algorithm', _is('algorithm', 'centralized'),
            ('labels', 'cohort', 'clock', 'rounds', 'aggregation', 'attack',
-            'compress'), 'has one client with all examples'),
+            'compress'), 'is one client with all examples, which sends nothing',
+           {'rounds': _only_fails, 'labels': lambda c: (
+               c.labels.name == 'noise'
+               and c.args('labels')['form'] == 'globalized')}),
     _Alone('partition', _is('partition', 'file'),
            ('train_examples', 'validation_fraction'),
            'lists the examples of each client'),
@@ -116,7 +133,9 @@ _ALONE = (
            'averages no models'),
     _Alone('algorithm', _is('algorithm', 'fedphp'),
            ('cohort', 'clock', 'rounds'),
-           'takes from {participation} how often clients train'),
+           'weighs past models by the rounds that each client trains, an equal '
+           'fraction of all',
+           {'clock': _is_always_available, 'rounds': _only_fails}),
     _Alone('algorithm', _is('algorithm', 'ccvr'), ('early_stopping',),
            'calibrates in the last of {num_rounds}, before which the run may '
            'end'),
@@ -144,10 +163,12 @@ def _check_alone(config):
     if not alone.is_given(config):
       continue
     for other in alone.others:
-      require(not is_changed(config, other), _given(config, alone.name),
-              alone.reason.format(participation=setting('participation'),
-                                  num_rounds=setting('num_rounds')),
-              _shown(config, other), 'Remove one of them')
+      if is_changed(config, other) and not alone.allows.get(
+          other, lambda c: False)(config):
+        raise UserError(
+            _given(config, alone.name),
+            alone.reason.format(num_rounds=setting('num_rounds')),
+            _shown(config, other), 'Remove one of them')
   require(config.algorithm.name != 'centralized' or config.partition.name in (
       'iid', 'dirichlet', 'shards', 'quantity'), 'algorithm=centralized',
           'trains on all examples unchanged', _shown(config, 'partition'),

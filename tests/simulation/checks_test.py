@@ -5,13 +5,17 @@ import pathlib
 import re
 import tomllib
 
+import jax
+import numpy as np
 import pytest
 
 from moon_jax.config import Config, DATASETS, kinds, Part, parts
 from moon_jax.data.sources import SOURCES
 from moon_jax.errors import UserError
 from moon_jax.methods import registry
-from moon_jax.simulation import checks
+from moon_jax.simulation import build, checks
+from moon_jax.simulation.program import Program
+from support import small_runs
 from support.docs_pages import config_of
 
 pytestmark = pytest.mark.usefixtures('of_command')
@@ -141,3 +145,46 @@ def test_command_tells_what_is_not_default():
   assert config.command() == (
       "python -m moon_jax.train --data_dir=DATA_DIR --algorithm='moon(mu=1)' "
       '--noaugment --seed=3')
+
+
+def test_fedphp_computes_with_simulated_time_what_it_computes_without():
+  config = dataclasses.replace(
+      small_runs.CONFIG, algorithm='fedphp',
+      rounds='synchronous(dropout_rate=0.3)')
+  program = Program([build.federation(dataclasses.replace(config, clock=clock))
+                     for clock in ('none', 'lognormal')])
+  for _ in range(config.num_rounds):
+    plain, timed = program.run_round([0, 1])
+    assert timed.metrics.pop('simulated_seconds') > 0
+    assert plain.metrics == timed.metrics
+  jax.tree.map(np.testing.assert_array_equal,
+               *(program.state_on_host(run) for run in (0, 1)))
+
+
+@pytest.mark.parametrize('stage', ['before_training', 'after_training'])
+def test_fedphp_expects_the_rounds_in_which_clients_train(stage):
+  config = dataclasses.replace(
+      small_runs.CONFIG, algorithm='fedphp', num_rounds=400,
+      rounds=f'synchronous(dropout_rate=0.4, dropout_stage={stage})')
+  federation = build.federation(config)
+  trained = sum(part > 0 for cohort in federation.first_cohorts(400)
+                for part in cohort.steps_fraction)
+  assert trained / 400 / config.num_clients == pytest.approx(
+      federation.algorithm.hparams['participation'], rel=.05)
+
+
+def test_centralized_has_the_noise_and_the_failures_of_one_client():
+  config = dataclasses.replace(
+      small_runs.CONFIG, labels='noise(rate=0.3)',
+      rounds='synchronous(dropout_rate=0.5)')
+  central, single = (
+      build.federation(dataclasses.replace(config, **changes)) for changes in (
+          dict(algorithm='centralized'),
+          dict(num_clients=1, participation=1., partition='iid')))
+  for name in 'train_labels', 'train_inputs':
+    np.testing.assert_array_equal(*(
+        getattr(made.data, name) for made in (central, single)))
+  np.testing.assert_array_equal(central.clients[0], single.clients[0])
+  cohorts = central.first_cohorts(20)
+  assert cohorts == single.first_cohorts(20)
+  assert 0 < sum(cohort.lost[0] for cohort in cohorts) < 20
