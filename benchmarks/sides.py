@@ -152,7 +152,7 @@ def inputs(task: Task) -> tuple[Config, Dataset, list[np.ndarray]]:
   """Returns the configuration, the data set, and each client's examples."""
   config = checks.validate(Config(**task['config']))
   if config.data_dir:
-    dataset = sources.load(config.dataset, config.data_dir)
+    dataset = sources.load_dataset(config.dataset, config.data_dir)
   else:
     dataset = noise(task['num_examples'], augmentation='reflect_crop_flip')
   size = task.get('client_size')

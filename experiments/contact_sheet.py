@@ -71,7 +71,7 @@ def tile(panel: Panel) -> np.ndarray:
 def panel(name: str) -> Panel:
   """Returns a panel of the digits, or of photographs."""
   if name == 'digits':
-    dataset = sources.load(name)
+    dataset = sources.load_dataset(name)
     title, images = name, dataset.train_inputs[:_NUM_IMAGES]
     augmentation = dataset.augmentation
   else:

@@ -186,7 +186,7 @@ def _load(name: str, data_dir: str) -> Dataset:
   """Loads a data set without downloading it."""
   if name in ENTRIES and ENTRIES[name].downloads:
     return sources.SOURCES[name](data_dir, may_download=False)
-  return sources.load(name, data_dir)
+  return sources.load_dataset(name, data_dir)
 
 
 def _download(entry: Entry, root: pathlib.Path, mirror: str) -> None:

@@ -104,7 +104,7 @@ def two_devices():
 def digits():
   from moon_jax.data import sources
 
-  return sources.load('digits')
+  return sources.load_dataset('digits')
 
 
 @pytest.fixture(scope='session')

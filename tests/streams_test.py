@@ -52,7 +52,7 @@ def test_draws_on_the_host(
       'seconds_per_example,download,upload\n.1,9,9\n.2,9,9\n')
   (tmp_path / 'windows.csv').write_text(
       'device,begin,end\na,0,80000\nb,9,86400\n')
-  data = sources.load('breast_cancer')
+  data = sources.load_dataset('breast_cancer')
   found = collections.defaultdict(set)
 
   def record(numbers):

@@ -57,10 +57,8 @@ def dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
   al., ICDE 2022, https://arxiv.org/abs/2102.02079.
 
   Args:
-    labels: see the module.
-    num_clients: see the module.
+    labels, num_clients, seed: see the module.
     beta: concentration, above 0. Smaller values give fewer classes per client.
-    seed: see the module.
 
   Raises:
     UserError: if 1,000 tries give no such split.
@@ -183,9 +181,7 @@ def feature_noise(num_examples: FromRun[int], num_clients: FromRun[int],
   `moon_jax.Federation.input_noise_std` takes.
 
   Args:
-    num_examples: see the module.
-    num_clients: see the module.
-    seed: see the module.
+    num_examples, num_clients, seed: see the module.
     noise_std: standard deviation of the noise of the last client, for images in
       0..1 or normalized features. It increases linearly from 0 for the first.
   """
@@ -202,10 +198,9 @@ def natural(client_of_example: FromRun[np.ndarray | None],
   without replacement. Clients keep the order of the data set.
 
   Args:
+    num_clients, seed: see the module.
     client_of_example: client of each training example, int array [N], from 0
       (`Dataset.train_clients`); None if the data set has no clients.
-    num_clients: see the module.
-    seed: see the module.
     names: of all clients of the data set (`Dataset.client_names`), if any.
 
   Raises:

@@ -64,7 +64,6 @@ class Cohort(NamedTuple):
     count = len(numbers)
     return cls(numbers, [False] * count, [1.] * count, [0] * count, seconds)
 
-
   @property
   def trained(self) -> list[int]:
     """The clients that do not fail before training."""

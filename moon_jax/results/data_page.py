@@ -37,7 +37,7 @@ def sections(configs: Sequence[Config]) -> list[str | Figure]:
   parts: list[str | Figure] = ['## Data sets']
   for name, data_dir in dict.fromkeys((c.dataset, c.data_dir) for c in configs):
     try:
-      datasets[name] = sources.load(name, data_dir)
+      datasets[name] = sources.load_dataset(name, data_dir)
     except UserError as error:
       parts.append(f'{name} is missing: {error}')
   if not datasets:

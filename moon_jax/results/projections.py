@@ -100,7 +100,7 @@ def read(path: str | pathlib.Path, data_dir: str,
 
   model, variables = saved_models.load(path)
   name = model.config['dataset']
-  dataset = sources.load(name, data_dir)
+  dataset = sources.load_dataset(name, data_dir)
   chosen = np.flatnonzero(dataset.test_labels < _MAX_CLASSES)
   dataset = dataset._replace(
       test_inputs=dataset.test_inputs[chosen], test_clients=None,

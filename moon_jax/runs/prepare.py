@@ -51,7 +51,7 @@ def prepare(config: Config, call: Callable[..., Any] | None = None,
   return Prepared(
       config, workdir, processes.run_on_first_process(workdir.check),
       lambda: build.of_valid(
-          config, call(sources.load, config.dataset, config.data_dir),
+          config, call(sources.load_dataset, config.dataset, config.data_dir),
           init_variables=_initial(config, call)))
 
 
@@ -115,7 +115,7 @@ def _calls(name: str, part: Part) -> Iterator[tuple[str, Part]]:
 
 
 def _fingerprint_of(call, *source):
-  return call(sources.load, *source).fingerprint()
+  return call(sources.load_dataset, *source).fingerprint()
 
 
 def fingerprint(clients: Any, client_tests: ClientTests | None = None,

@@ -68,7 +68,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
              init_variables: Variables | None = None) -> Federation:
   """`federation`, for a configuration that `checks.validate` returned."""
   if dataset is None:
-    dataset = sources.load(config.dataset, config.data_dir)
+    dataset = sources.load_dataset(config.dataset, config.data_dir)
   federation_checks.check_dataset(
       dataset, setting('dataset', config.dataset), config.eval_examples)
   dataset = dataset.with_int32_labels()

@@ -93,9 +93,9 @@ def test_private_changes_survive(tmp_path):
 @pytest.mark.parametrize('arrays', [IMAGES, FEATURES, TOKENS])
 def test_a_directory_equals_an_npz_file(tmp_path, arrays):
   np.savez(tmp_path / 'mine.npz', **arrays)
-  whole = sources.load('npz', str(tmp_path / 'mine.npz'))
+  whole = sources.load_dataset('npz', str(tmp_path / 'mine.npz'))
   assert is_aligned(whole.train_inputs) and is_aligned(whole.train_labels)
-  data = sources.load('npy', write(tmp_path / 'mine', arrays))
+  data = sources.load_dataset('npy', write(tmp_path / 'mine', arrays))
   assert mapped.is_mapped(data.train_inputs)
   assert not mapped.is_mapped(data.test_inputs)
   assert data.fingerprint() == whole.fingerprint()
@@ -112,7 +112,7 @@ def load(data_dir):
           'x_test': x[:2], 'y_test': [0, 1]}
 ''')
   monkeypatch.syspath_prepend(tmp_path)
-  data = sources.load('loads_maps:load', str(tmp_path))
+  data = sources.load_dataset('loads_maps:load', str(tmp_path))
   assert mapped.is_mapped(data.train_inputs)
   assert not mapped.is_mapped(data.test_inputs)
   np.testing.assert_array_equal(
@@ -123,7 +123,7 @@ def test_pages_are_released(tmp_path, monkeypatch):
   calls = []
   monkeypatch.setattr(mapped.mmap, 'mmap', type('Map', (mmap.mmap,), {
       'madvise': lambda self, advice: calls.append(advice)}))
-  data = sources.load('npy', write(tmp_path, IMAGES))
+  data = sources.load_dataset('npy', write(tmp_path, IMAGES))
   assert set(calls) == {mmap.MADV_DONTNEED}
   size = len(calls)
   data.fingerprint()
@@ -142,7 +142,7 @@ def test_pages_are_released(tmp_path, monkeypatch):
 ])
 def test_invalid_arrays_raise(tmp_path, changes, words):
   with pytest.raises(UserError, match=words) as error:
-    sources.load('npy', write(tmp_path, IMAGES | changes))
+    sources.load_dataset('npy', write(tmp_path, IMAGES | changes))
   assert '\n' not in str(error.value)
 
 
@@ -151,13 +151,13 @@ def test_missing_and_damaged_files_raise(tmp_path):
                           (str(tmp_path / 'no'), 'is not a directory'),
                           (str(tmp_path), 'lacks x_train, y_train')):
     with pytest.raises(UserError, match=words):
-      sources.load('npy', data_dir)
+      sources.load_dataset('npy', data_dir)
   write(tmp_path, IMAGES)
   path = tmp_path / 'x_train.npy'
   for content in path.read_bytes()[:-100], b'\x80\x04N.', b'':
     path.write_bytes(content)
     with pytest.raises(UserError, match='x_train.npy cannot be read .* again'):
-      sources.load('npy', str(tmp_path))
+      sources.load_dataset('npy', str(tmp_path))
 
 
 # Aligned arrays.

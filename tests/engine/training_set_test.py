@@ -33,7 +33,7 @@ CONFIG = Config(
 
 
 def rounds(config):
-  dataset = sources.load(config.dataset, config.data_dir)
+  dataset = sources.load_dataset(config.dataset, config.data_dir)
   simulation = Simulation(build.federation(config, dataset))
   lines = []
   for _ in range(config.num_rounds):
@@ -94,7 +94,7 @@ def test_padding_is_zero_wherever_examples_are():
 
 @pytest.mark.long
 def test_examples_in_a_file_change_no_bit(tmp_path):
-  data = sources.load('breast_cancer')
+  data = sources.load_dataset('breast_cancer')
   arrays = {'x_train': data.train_inputs, 'y_train': data.train_labels,
             'x_test': data.test_inputs, 'y_test': data.test_labels,
             'mean': data.mean, 'std': data.std}

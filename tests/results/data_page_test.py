@@ -35,7 +35,7 @@ def parts():
 
 
 def test_sizes_and_classes_are_those_of_a_loop(parts):
-  dataset = sources.load('digits')
+  dataset = sources.load_dataset('digits')
   rows = rows_of(parts, 'Sizes of the clients')
   assert len(rows) == 2  # methods share splits, and so do seeds
   for beta, row in zip((.3, 5), rows):

@@ -50,7 +50,7 @@ def test_neighbours_vote_as_in_a_loop():
 def test_examples_and_projections_are_those_of_the_run(finished):
   found = projections.read(finished, '', 200)
   assert found.z_NF.shape == (200, 16)
-  subset = sources.load('digits').with_test_examples(200)
+  subset = sources.load_dataset('digits').with_test_examples(200)
   np.testing.assert_array_equal(found.labels, subset.test_labels)
 
 

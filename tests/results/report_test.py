@@ -79,7 +79,7 @@ def test_runs_are_reused_if_their_data_are_the_same(here, monkeypatch):
   data = {'dataset': 'npz', 'data_dir': 'mine.npz'}
   pathlib.Path('tables/a.toml').write_text(
       TEXT.replace('"digits"', '"npz"\ndata_dir = "mine.npz"'))
-  content = sources.load(*data.values()).fingerprint()
+  content = sources.load_dataset(*data.values()).fingerprint()
   for name, inputs, accuracy in (
       ('other', {'dataset': '0'}, .3), ('same', {'dataset': content}, .5)):
     path = made_runs.write(

@@ -24,7 +24,7 @@ def whole(tmp_path_factory):
 
 def test_files_hold_the_split_and_the_last_metrics(whole):
   path, summary = whole
-  made = split.make(CONFIG, sources.load('breast_cancer'))
+  made = split.make(CONFIG, sources.load_dataset('breast_cancer'))
   saved = np.load(path / 'partition.npz')
   for sizes, indices, expected in (
       (saved['sizes'], saved['indices'], made.clients),
@@ -46,7 +46,7 @@ def test_a_resumed_run_has_the_same_lines(whole, tmp_path, capsys, monkeypatch):
   """And one with other held-out examples does not resume."""
   config = dataclasses.replace(CONFIG, workdir=str(tmp_path))
   run.run(dataclasses.replace(config, num_rounds=2))
-  made = split.make(CONFIG, sources.load('breast_cancer'))
+  made = split.make(CONFIG, sources.load_dataset('breast_cancer'))
   tests = made.client_tests
   other = made._replace(client_tests=tests._replace(
       indices=[tests.indices[0][1:], *tests.indices[1:]]))

@@ -40,7 +40,7 @@ def whole(tmp_path_factory):
 
 
 def test_their_weighted_mean_is_the_global_model(whole):
-  data = sources.load('breast_cancer', '')
+  data = sources.load_dataset('breast_cancer', '')
   federation = build.federation(at(''), data)
   simulation = Simulation(federation)
   with pytest.raises(UserError, match='a round that this simulation trained'):

@@ -16,7 +16,7 @@ from support import small_runs
 BASE = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,
     participation=.5, local_epochs=3, batch_size=8, num_rounds=7, eval_every=3)
-DATASET = sources.load('breast_cancer', '')
+DATASET = sources.load_dataset('breast_cancer', '')
 RATES = plan.Rates(
     seconds_per_row=2., seconds_per_job=.5, evaluation_seconds=6.,
     temporary_bytes=10**9, compile_seconds=100.)

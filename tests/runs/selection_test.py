@@ -97,7 +97,7 @@ def test_a_run_ends_when_its_patience_does(whole, capsys):
 def test_the_best_model_has_the_accuracies_of_its_round(whole):
   *_, best, last = outcome(whole)
   assert best != last
-  dataset = sources.load('breast_cancer', '')
+  dataset = sources.load_dataset('breast_cancer', '')
   lines, summary, *_ = outcome(whole)
   model, variables = moon_jax.load(whole / 'best.safetensors')
   validation = split.make(CONFIG, dataset).validation
@@ -190,7 +190,7 @@ def test_a_changed_metric_is_another_run(tmp_path, monkeypatch):
   config = at(tmp_path / 'run', num_rounds=1, early_stopping=0,
               keep_best=False, metrics='f1,count_metric:num_first')
   summary = run.run(config)
-  labels = sources.load('breast_cancer', '').test_labels
+  labels = sources.load_dataset('breast_cancer', '').test_labels
   assert summary['num_first'] == (labels == 0).sum()
   module.write_text(code + '# changed\n')
   with pytest.raises(moon_jax.UserError, match='metrics=.* had other'):

@@ -23,7 +23,7 @@ CONFIG = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,
     participation=.5, local_epochs=3, batch_size=8,
     algorithm='moon(num_negatives=2)', num_rounds=7)
-DATASET = sources.load('breast_cancer', '')
+DATASET = sources.load_dataset('breast_cancer', '')
 GPU = targets.Target('small', '', 8_000_000_000)
 
 

@@ -159,7 +159,7 @@ PARTS = {
         'example(clip=1)', 'example(clip=1, noise_multiplier=0.7)',
         'example(clip=2)'))]}
 
-load = functools.cache(sources.load)
+load = functools.cache(sources.load_dataset)
 
 
 def named(code):

@@ -78,17 +78,12 @@ def load_dataset(dataset: str, data_dir: str = '') -> Dataset:
     >>> dataset.train_inputs.shape
     (1438, 32, 32, 1)
   """
-  return load(dataset, data_dir)
-
-
-def load(name: str, data_dir: str = '') -> Dataset:
-  """Returns `load_dataset(name, data_dir)`."""
-  suggest.check_names('dataset', name)
-  source = SOURCES.get(name) or functools.partial(
-      huggingface.load if name.startswith(HUGGINGFACE) else arrays.load_custom,
-      name)
+  suggest.check_names('dataset', dataset)
+  source = SOURCES.get(dataset) or functools.partial(
+      huggingface.load if dataset.startswith(HUGGINGFACE)
+      else arrays.load_custom, dataset)
   try:
-    dataset: Any = source(data_dir)
+    loaded: Any = source(data_dir)
   except OSError as error:  # for example, a directory without search permission
     raise UserError(
         f'{setting("data_dir", data_dir)} cannot be read '
@@ -96,7 +91,7 @@ def load(name: str, data_dir: str = '') -> Dataset:
         'directory') from error
   # One field at a time, so that each original array is freed.
   for field in 'train_inputs', 'train_labels':
-    if not mapped.is_mapped(getattr(dataset, field)):
-      dataset = dataset._replace(**{
-          field: mapped.aligned(getattr(dataset, field))})
-  return dataset
+    if not mapped.is_mapped(getattr(loaded, field)):
+      loaded = loaded._replace(**{
+          field: mapped.aligned(getattr(loaded, field))})
+  return loaded

@@ -184,11 +184,11 @@ def short(data_dir):
   (tmp_path / 'bad_package').mkdir()
   (tmp_path / 'bad_package' / '__init__.py').write_text('1 / 0')
   monkeypatch.syspath_prepend(tmp_path)
-  data = sources.load('loaders:load', 'odd')
+  data = sources.load_dataset('loaders:load', 'odd')
   assert data.name == 'loaders:load' and data.class_names == ('even', 'odd')
   for name, words in [
       ('loaders:lode', 'class lode; it has load, short'),
       ('bad_package.mine:load', 'importing the package.*ZeroDivisionError'),
       ('loaders:short', r'dataset=loaders:short: y_test must be 10')]:
     with pytest.raises(UserError, match=words):
-      sources.load(name, '')
+      sources.load_dataset(name, '')

@@ -42,7 +42,7 @@ def saved(tmp_path):
 
 
 def load(name, options=''):
-  return sources.load(f'hf:{name}{options and ","}{options}')
+  return sources.load_dataset(f'hf:{name}{options and ","}{options}')
 
 
 def test_images_classes_and_clients_are_found(saved, capsys):
@@ -74,7 +74,7 @@ def test_a_directory_of_images(tmp_path):
     for i, name in enumerate(NAMES):
       (tmp_path / part / name).mkdir(parents=True)
       Image.fromarray(PIXELS[i]).save(tmp_path / part / name / '0.png')
-  data = sources.load(f'hf:{tmp_path}', str(tmp_path / 'cache'))
+  data = sources.load_dataset(f'hf:{tmp_path}', str(tmp_path / 'cache'))
   np.testing.assert_array_equal(data.train_inputs, PIXELS[:3])
   assert data.class_names == tuple(NAMES)
   assert (tmp_path / 'cache').is_dir()
@@ -87,7 +87,8 @@ def test_a_file_is_a_table_of_its_numbers(form, tmp_path):
       'y': [NAMES[k] for k in LABELS]}).remove_columns('note')
   path = tmp_path / f'table.{form}'
   getattr(table, f'to_{form}')(path)
-  data = sources.load(f'hf:{path},test_fraction=0.25', str(tmp_path / 'cache'))
+  data = sources.load_dataset(
+      f'hf:{path},test_fraction=0.25', str(tmp_path / 'cache'))
   assert data.train_inputs.dtype == np.float32
   assert (len(data.train_labels), len(data.test_labels)) == (9, 3)
   found = np.concatenate([data.train_inputs, data.test_inputs])
@@ -259,7 +260,7 @@ def test_columns_that_are_no_features_are_left_out_or_refused(tmp_path, capsys):
   np.testing.assert_allclose(data.train_inputs, NUMBERS, rtol=1e-6)
   path = tmp_path / 'table.csv'
   table(**index, a=a, b=b, y=LABELS).to_csv(path)
-  sources.load(f'hf:{path},test_fraction=0.25', str(tmp_path / 'cache'))
+  sources.load_dataset(f'hf:{path},test_fraction=0.25', str(tmp_path / 'cache'))
   assert 'table from a, b, 3 classes from y; left out: Unnamed: 0' in (
       capsys.readouterr().out)
   with pytest.warns(UserWarning, match='id numbers the rows of split train'):
@@ -283,7 +284,7 @@ def test_columns_that_are_no_features_are_left_out_or_refused(tmp_path, capsys):
 
 
 def load_options(path, options):
-  return sources.load(f'hf:{path},test_fraction=0.25,{options}',
+  return sources.load_dataset(f'hf:{path},test_fraction=0.25,{options}',
                       str(path.parent / 'cache'))
 
 
@@ -362,7 +363,7 @@ def test_values_are_printed_as_values():
 def test_the_cause_of_an_unreadable_file_is_reported(content, words, tmp_path):
   (tmp_path / 'bad.csv').write_bytes(content)
   with pytest.raises(UserError) as error:
-    sources.load(f'hf:{tmp_path}/bad.csv', str(tmp_path / 'cache'))
+    sources.load_dataset(f'hf:{tmp_path}/bad.csv', str(tmp_path / 'cache'))
   text = str(error.value)
   assert all(word in text for word in words), text
   assert 'An error occurred' not in text

@@ -149,6 +149,6 @@ def test_real_files_are_in_the_published_order(tmp_path, published_labels):
   subprocess.run(
       [sys.executable, shared('unpack_cifar100.py'), tmp_path], check=True,
       stdout=subprocess.DEVNULL)
-  dataset = sources.load('cifar100', str(tmp_path))
+  dataset = sources.load_dataset('cifar100', str(tmp_path))
   shutil.rmtree(tmp_path)
   np.testing.assert_array_equal(dataset.train_labels, published_labels)

@@ -65,7 +65,7 @@ def test_reads_leaf(tmp_path):
   write_leaf(tmp_path, 'train', leaf({'f0120_13': TRAIN['f0120_13'],
                                       'f7_7': user()}), 'all_data_1.json')
   write_leaf(tmp_path, 'test', leaf(TEST))
-  data = sources.load('femnist', str(tmp_path))
+  data = sources.load_dataset('femnist', str(tmp_path))
   assert_equal_to_users(data)
   # data_to_json.py of LEAF maps 0-9, 41-5a and 61-7a (hexadecimal) in order.
   codes = [*range(0x30, 0x3a), *range(0x41, 0x5b), *range(0x61, 0x7b)]
@@ -76,7 +76,7 @@ def test_other_users_for_testing_are_no_clients(tmp_path):
   """preprocess.sh -t user divides the users."""
   write_leaf(tmp_path, 'train', leaf({'f9_1': TRAIN['f9_1']}))
   write_leaf(tmp_path, 'test', leaf({'f0120_13': TEST['f0120_13']}))
-  data = sources.load('femnist', str(tmp_path))
+  data = sources.load_dataset('femnist', str(tmp_path))
   assert data.test_clients is None and data.train_clients.tolist() == [0]
 
 
@@ -104,7 +104,7 @@ def test_damaged_files_of_leaf_raise(tmp_path, content, words):
   write_leaf(tmp_path, 'train', content, 'bad.json')
   write_leaf(tmp_path, 'test', leaf(TEST))
   with pytest.raises(UserError, match=f'train/bad.json is not .*{words}') as e:
-    sources.load('femnist', str(tmp_path))
+    sources.load_dataset('femnist', str(tmp_path))
   assert '\n' not in str(e.value)
 
 
@@ -135,7 +135,7 @@ def test_reads_the_format_of_leaf(is_reversed, tmp_path, monkeypatch):
   write_leaf(tmp_path, 'train', roles(HAMLET_BER=BER), 'b.json')
   write_leaf(tmp_path, 'train', roles(LEAR_FOOL=FOOL), 'a.json')
   write_leaf(tmp_path, 'test', roles(LEAR_FOOL=role('AZ01', ' a b')))
-  data = sources.load('shakespeare', str(tmp_path))
+  data = sources.load_dataset('shakespeare', str(tmp_path))
   assert ''.join(leaf_lib.LETTERS) == LETTERS and len(LETTERS) == 80
   assert data.num_tokens == data.num_classes == 80
   decode = lambda codes: ''.join(LETTERS[c] for c in codes)
