@@ -22,7 +22,7 @@ from moon_jax.data import sources
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files, published
 from moon_jax.data.sources import tiny_imagenet
-from moon_jax.errors import UserError
+from moon_jax.errors import require, UserError
 
 
 class Entry(NamedTuple):
@@ -159,9 +159,8 @@ def _downloadable(name: str) -> Entry:
     raise UserError('', f'NAME must be one of {", ".join(ENTRIES)}', name,
                     hint.replace('--dataset=', ''))
   entry = ENTRIES[name]
-  if entry.by_hand:
-    raise UserError(f'{entry.title} has no file that can be downloaded without '
-                    f'you. See {entry.page}: {entry.by_hand}')
+  require(not entry.by_hand, '', 'NAME must have files that can be downloaded '
+          'without you', entry.title, f'See {entry.page}: {entry.by_hand}')
   return entry
 
 
@@ -202,8 +201,8 @@ def _download(entry: Entry, root: pathlib.Path, mirror: str) -> None:
     for path in paths.values():
       path.parent.mkdir(parents=True, exist_ok=True)
   except OSError as error:
-    raise UserError(f'--data_dir={root} must be a writable directory, got '
-                    f'{error.strerror}; name another') from error
+    raise UserError('data_dir', 'must be a writable directory', f'{root} '
+                    f'({error.strerror})', 'Name another') from error
   for file, path in paths.items():
     url = f'{mirror.rstrip("/")}/{path.name}' if mirror else file.url
     try:
@@ -214,7 +213,8 @@ def _download(entry: Entry, root: pathlib.Path, mirror: str) -> None:
       others = [other.url for other, path in paths.items()
                 if other != file and not path.exists()]
       raise UserError(
-          '. The same for '.join([str(error), *others])) from error
+          error.setting, error.requirement, error.got,
+          '. The same for '.join([error.remedy, *others])) from error
 
 
 def _describe(dataset: Dataset) -> Iterator[str]:
@@ -252,14 +252,14 @@ def _train(name, entry, data_dir):
 def _check(arguments: argparse.Namespace) -> int:
   words = [arguments.data_dir] * bool(arguments.data_dir) + arguments.words
   if not words or len(words) > 2:
-    raise UserError('DIR and at most one NAME must be given, got '
-                    f'{" ".join(words) or "nothing"}; moon-jax data check DIR')
+    raise UserError('', 'DIR and at most one NAME must be given',
+                    ' '.join(words) or 'nothing', 'Run moon-jax data check DIR')
   data_dir, *names = str(files.user_path(words[0])), *words[1:]
   names = names or _find(data_dir)
   if not names and any(pathlib.Path(data_dir).glob('train/*.json')):
-    raise UserError(f'{data_dir} holds files of LEAF; name the data set: '
-                    f'moon-jax data check {data_dir} NAME, with femnist or '
-                    'shakespeare')
+    raise UserError(
+        '', 'NAME must be femnist or shakespeare for files of LEAF',
+        f'none for {data_dir}', f'Run moon-jax data check {data_dir} NAME')
   if not names:
     print(f'{data_dir} holds none of {", ".join(ENTRIES)}. Download '
           f'one: moon-jax data get NAME --data_dir={data_dir}. Or name '
@@ -284,8 +284,8 @@ def _find(data_dir: str) -> list[str]:
   root = pathlib.Path(data_dir)
   if root.suffix == '.npz' and root.is_file():
     return ['npz']
-  if not root.is_dir():
-    raise UserError(f'DIR must be a directory or an npz file, got {data_dir}')
+  require(root.is_dir(), '', 'DIR must be a directory or an npz file', data_dir,
+          'Name one that exists')
   names = [name for name, data in sources.PUBLISHED.items()
            if published.find(data, root)]
   tiny = tiny_imagenet.find(root)

@@ -82,9 +82,10 @@ def escape_output() -> None:
 
 
 @contextlib.contextmanager
-def of_command() -> Iterator[None]:
-  """Names settings in messages as a command does: --batch_size=8."""
-  token = _IS_COMMAND.set(True)
+def of_command(is_command: bool = True) -> Iterator[None]:
+  """Names settings in messages as a command does, or as Python: batch_size=8.
+  """
+  token = _IS_COMMAND.set(is_command)
   try:
     yield
   finally:

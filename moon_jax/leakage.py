@@ -20,7 +20,7 @@ import optax
 
 from moon_jax import platforms, tasks
 from moon_jax.data import augment
-from moon_jax.errors import UserError
+from moon_jax.errors import require, UserError
 from moon_jax.models.base import Variables
 from moon_jax.simulation.federation import Federation
 
@@ -81,10 +81,9 @@ def membership(scores_N: np.ndarray, is_member_N: np.ndarray
   from sklearn import metrics  # takes a second
 
   _check_finite(scores_N=scores_N)
-  if len(np.unique(is_member_N)) != 2:
-    raise UserError('is_member_N must have members and others; got '
-                    f'{np.sum(is_member_N)} members of {len(is_member_N)}. '
-                    'Add examples of the other kind')
+  require(len(np.unique(is_member_N)) == 2, 'is_member_N', 'must have members '
+          'and others', f'{np.sum(is_member_N)} members of {len(is_member_N)}',
+          'Add examples of the other kind')
   false, true, _ = metrics.roc_curve(
       is_member_N, scores_N, drop_intermediate=False)
   return {'auc': float(metrics.auc(false, true)),
@@ -94,9 +93,9 @@ def membership(scores_N: np.ndarray, is_member_N: np.ndarray
 
 def _check_finite(**arrays):
   for name, x in arrays.items():
-    if count := np.sum(~np.isfinite(x)):
-      raise UserError(f'{name} must be finite numbers; got {count} that are '
-                      'not. Leave these examples, or models, out')
+    count = np.sum(~np.isfinite(x))
+    require(not count, name, 'must be finite numbers', f'{count} that are not',
+            'Leave these examples, or models, out')
 
 
 def lira(confidence_N: np.ndarray, shadows_SN: np.ndarray,
@@ -125,23 +124,20 @@ def lira(confidence_N: np.ndarray, shadows_SN: np.ndarray,
   if np.shape(shadows_SN) != is_member_SN.shape or (
       is_member_SN.shape[1:] != np.shape(confidence_N)):
     raise UserError(
-        'shadows_SN and is_member_SN must have shape [S, N], and confidence_N '
-        f'[N]; got {np.shape(shadows_SN)}, {is_member_SN.shape} and '
-        f'{np.shape(confidence_N)}. Stack the shadow models')
+        '', 'shadows_SN and is_member_SN must have shape [S, N], and '
+        'confidence_N [N]', f'{np.shape(shadows_SN)}, {is_member_SN.shape} and '
+        f'{np.shape(confidence_N)}', 'Stack the shadow models')
   for sign, of_kind_SN in (1, is_member_SN), (-1, ~is_member_SN):
     count_N = of_kind_SN.sum(0)
-    if count_N.min() < 2:
-      raise UserError(
-          'is_member_SN must have two shadow models or more that trained on '
-          f'each example, and two that did not; got {count_N.min()} for '
-          f'example {count_N.argmin()}. Train more')
+    require(count_N.min() >= 2, 'is_member_SN', 'must have two shadow models '
+            'or more that trained on each example, and two that did not',
+            f'{count_N.min()} for example {count_N.argmin()}', 'Train more')
     mean_N = np.where(of_kind_SN, shadows_SN, 0).sum(0) / count_N
     square_N = np.square(np.where(of_kind_SN, shadows_SN - mean_N, 0)).sum(0)
     variance_N = (square_N.sum() / (count_N - 1).sum() if is_global
                   else square_N / (count_N - 1))
-    if not np.all(variance_N > 0):
-      raise UserError('shadows_SN must differ between shadow models; got '
-                      'models that agree. Train them with other seeds')
+    require(np.all(variance_N > 0), 'shadows_SN', 'must differ between shadow '
+            'models', 'models that agree', 'Train them with other seeds')
     ratio_N = ratio_N - sign / 2 * (
         (confidence_N - mean_N)**2 / variance_N + np.log(variance_N))
   return ratio_N
@@ -180,15 +176,14 @@ def invert(federation: Federation, variables: Variables, gradient: Any,
   """
   platforms.check_settings()
   data = federation.data
-  if data.num_tokens:
-    raise UserError('inputs that are tokens have no gradient to invert; got '
-                    f'data={data.name}. Give images or features')
+  require(not data.num_tokens, 'federation', 'must have inputs with a gradient '
+          'to invert', f'tokens of {data.name}', 'Give images or features')
   shapes = lambda tree: jax.tree.map(np.shape, tree)
   if shapes(gradient) != shapes(variables['params']) or not (
       optax.tree.norm(gradient) > 0):
-    raise UserError("gradient must be a tree as variables['params'], and not "
-                    'zero; got another. Take (received - sent) / learning rate '
-                    'of the parameters')
+    raise UserError(
+        'gradient', "must be a tree as variables['params'], and not zero",
+        'another', 'Take (received - sent) / learning rate of the parameters')
   labels_B = np.asarray(labels_B)
   shape = len(labels_B), *data.train_inputs.shape[1:]
   mean, std = (np.reshape(np.float32(x), [*[1] * (len(shape) - 1), -1])

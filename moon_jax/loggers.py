@@ -22,7 +22,7 @@ import uuid
 from moon_jax import user_code
 from moon_jax.config import Config, is_user_code
 from moon_jax.data.io import files
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 from moon_jax.simulation.records import Record
 from moon_jax.view.status import is_number
 
@@ -114,9 +114,9 @@ def _require(package, logger):
   except (ImportError, ValueError):
     spec = None
   if spec is None or spec.origin is None:
-    raise UserError(
-        f'the logger {logger} needs the package {package}, which is not '
-        f'installed; run: pip install {package}')
+    raise UserError('', f'the package {package} must be installed for the '
+                    f'logger {logger}', 'no such package',
+                    f'Run: pip install {package}')
 
 
 class _FileLogger(Logger):
@@ -168,8 +168,8 @@ class CSV(_FileLogger):
     with open(self._path, encoding='utf-8', newline='') as lines:
       reader = csv.DictReader(lines)
       if 'round' not in (reader.fieldnames or ('round',)):
-        raise UserError(f'{self._path} must be a file of this logger, with a '
-                        'column "round"; name another file')
+        raise UserError('path', 'must be a file of this logger, with a column '
+                        '"round"', self._path, 'Name another file')
       return list(reader)
 
   def _write(self, new, rows):
@@ -436,9 +436,7 @@ def make(config: Config, given: Sequence[LoggerOrFactory] = ()
              and not isinstance(entry, Logger) else entry)
             for i, entry in enumerate(given)]
   for name, logger in named:
-    if not isinstance(logger, Logger):
-      raise UserError(
-          f'{name} must be a moon_jax.loggers.Logger, or a function that '
-          f'returns one; got {type(logger).__name__}. Subclass Logger '
-          '(docs/loggers.md)')
+    require(isinstance(logger, Logger), '', f'{name} must be a '
+            'moon_jax.loggers.Logger, or a function that returns one',
+            type(logger).__name__, 'Subclass Logger (docs/loggers.md)')
   return [logger for _, logger in named]

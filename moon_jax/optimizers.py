@@ -107,9 +107,9 @@ def of(value: Any) -> Optimizer:
   if callable(value):
     return Optimizer(lambda hparams: value(hparams['learning_rate']))
   raise UserError(
-      "optimizer must be a name or a call such as 'sgd(momentum=0.9)', a "
-      'transformation of optax, or a function of the learning rate such as '
-      f'optax.adamw; got {value!r}')
+      'optimizer', 'must be a name or a call, a transformation of optax, or a '
+      'function of the learning rate', repr(value),
+      "Such are 'sgd(momentum=0.9)' and optax.adamw")
 
 
 def of_part(part: Part) -> Optimizer:

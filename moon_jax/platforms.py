@@ -22,7 +22,7 @@ from jax import lax
 from jax.experimental.compilation_cache import compilation_cache
 import platformdirs
 
-from moon_jax.errors import UserError
+from moon_jax.errors import require
 
 _JAX_DEFAULT = 1.  # seconds of compilation from which programs are cached
 _SECONDS = 'moon_jax_seconds.json'  # of the last compilation, by program
@@ -68,11 +68,10 @@ def check_settings() -> None:
   """
   for name, (valid, reason) in _REQUIRED.items():
     found = _setting(name, valid[0])
-    if found not in valid:
-      raise UserError(
-          f'the setting {name} of JAX must be {valid[0]!r}, since {reason}; '
-          f'got {found!r}. Unset the environment variable {name.upper()}, or '
-          f'call jax.config.update({name!r}, {valid[0]!r})')
+    require(found in valid, '', f'the setting {name} of JAX must be '
+            f'{valid[0]!r}, since {reason}', repr(found), 'Unset the '
+            f'environment variable {name.upper()}, or call '
+            f'jax.config.update({name!r}, {valid[0]!r})')
 
 
 def rounding_settings() -> dict[str, Any]:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moon_jax import losses, trees, user_code
+from moon_jax import errors, losses, trees, user_code
 from moon_jax.errors import UserError
 
 # Names that evaluations record themselves, after those of sets ("test_loss").
@@ -122,8 +122,8 @@ def get(task: 'str | Task') -> Task:
   if isinstance(task, Task):
     return task
   if not isinstance(task, str) or task not in TASKS:
-    raise UserError(f'task must be one of {", ".join(TASKS)}, or a '
-                    f'moon_jax.Task; got {task!r}')
+    raise UserError('task', f'must be one of {", ".join(TASKS)}, or a '
+                    'moon_jax.Task', repr(task), 'Correct it')
   return TASKS[task]
 
 
@@ -148,21 +148,22 @@ def check_functions(task: Task, logits: Any, labels: Any) -> None:
       got = (list(metrics) if isinstance(metrics, Mapping)
              else trees.shapes(metrics))
       raise UserError(
-          f'metrics_B of the task {task.name} must return a dict of numbers by '
-          f"name, such as {{'mae': mae_B}}; got {got}{place}")
+          '', f'metrics_B of the task {task.name} must return a dict of '
+          'numbers by name', f'{got}{place}',
+          "Return a dict such as {'mae': mae_B}")
     return metrics, task.loss_B(logits, labels)
 
   metrics, loss = jax.eval_shape(results, logits)
   if any(x.shape != (len(labels),) for x in jax.tree.leaves((metrics, loss))):
     raise UserError(
-        f'loss_B and metrics_B of the task {task.name} must return one number '
-        f'for each example, [B]; got {trees.shapes((loss, metrics))} for '
-        f'B = {len(labels)}{place}. Sum over other axes')
+        '', f'loss_B and metrics_B of the task {task.name} must return one '
+        'number for each example, [B]', f'{trees.shapes((loss, metrics))} for '
+        f'B = {len(labels)}{place}', 'Sum over other axes')
   if names := [name for name in metrics if _RESERVED.fullmatch(name)]:
     raise UserError(
-        f'metrics_B of the task {task.name} must use other names than loss and '
-        'examples, and none that ends in _std, _weighted or _worst_tenth, which'
-        f' evaluations record; got {names[0]!r}{place}. Rename it')
+        '', f'metrics_B of the task {task.name} must use other names than loss '
+        'and examples, and none that ends in _std, _weighted or _worst_tenth, '
+        'which evaluations record', f'{names[0]!r}{place}', 'Rename it')
 
 
 def check_labels(task: Task, name: str, labels: Any, num_examples: int,
@@ -181,9 +182,8 @@ def check_labels(task: Task, name: str, labels: Any, num_examples: int,
     UserError: with the requirement, what the labels are, and a remedy.
   """
   def require(is_valid, requirement, got, remedy):
-    if not is_valid:
-      raise UserError(f'{name} of the task {task.name} must {requirement}; got '
-                      f'{got}. {remedy}')
+    errors.require(is_valid, '', f'{name} of the task {task.name} must '
+                   f'{requirement}', got, remedy)
 
   require(isinstance(labels, np.ndarray | jax.Array), 'be an array of NumPy',
           f'a {type(labels).__name__}', 'Pass numpy.asarray(labels)')

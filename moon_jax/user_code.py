@@ -17,6 +17,7 @@ import sys
 import traceback
 from typing import Any
 
+from moon_jax import errors
 from moon_jax.errors import first_line, setting, UserError
 
 
@@ -48,8 +49,8 @@ def load(flag: str, name: str) -> Callable[..., Any]:
                  if (inspect.isfunction(v) or inspect.isclass(v))
                  and v.__module__ == module_name]
     raise UserError(
-        f'{setting(flag, name)}: {module.__file__} has no function or class '
-        f'{function_name}; it has {", ".join(functions) or "none"}')
+        flag, f'must be a function or class of {module.__file__}, which has '
+        f'{", ".join(functions) or "none"}', name, 'Correct the name')
   return function
 
 
@@ -57,7 +58,8 @@ def call(flag: str, name: str, function: Callable[..., Any], *args,
          **kwargs) -> Any:
   """Calls a function that runs custom code; errors have its line there."""
   try:
-    return function(*args, **kwargs)
+    with errors.of_command(False):  # it calls functions with arguments
+      return function(*args, **kwargs)
   except UserError as error:
     if name not in str(error):  # of a function of the package
       error.args = (f'{setting(flag, name)}: {error}',)
@@ -69,8 +71,10 @@ def call(flag: str, name: str, function: Callable[..., Any], *args,
     if isinstance(error, SyntaxError) and error.filename == user_file:
       lines.append(error.lineno)
     place = f'{user_file}, line {lines[-1]}' if lines else user_file
-    raise UserError(f'{setting(flag, name)} failed: {first_line(error)} (at '
-                    f'{place}); fix it') from error
+    raise UserError(
+        flag, 'must name code that runs',
+        f'{name}, which failed: {first_line(error)} (at {place})',
+        'Fix it') from error
 
 
 def made_by(factory: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,8 +119,9 @@ def parse_args(flag: str, text: str) -> dict[str, Any]:
     return args
   except (SyntaxError, ValueError, RecursionError) as error:
     raise UserError(
-        f'{setting(flag, text)} is not a comma-separated list of name=value '
-        f'with numbers, words or other Python literals ({error})') from error
+        flag, 'must be a comma-separated list of name=value with numbers, '
+        'words or other Python literals', f'{text} ({error})',
+        'Quote words with other characters') from error
 
 
 def split(text: str) -> list[str]:
@@ -168,17 +173,18 @@ def _file_of(flag: str, name: str) -> str:
   except ImportError:
     spec = None
   except (Exception, SystemExit) as error:  # raised by its parent package
-    raise UserError(f'{setting(flag, name)}: importing the package of {module} '
-                    f'failed: {first_line(error)}; fix it') from error
+    raise UserError(
+        flag, 'must name a module of a package that can be imported',
+        f'{name}, which failed: {first_line(error)}', 'Fix it') from error
   if module.endswith('.py') or '/' in module:
     stem = pathlib.Path(module).stem
     raise UserError(
-        f'{setting(flag, name)} must name a module without directory and .py; '
-        f'write {setting(flag, stem)}:{name.partition(":")[2]} in the '
+        flag, 'must name a module without directory and .py', name,
+        f'Write {setting(flag, stem)}:{name.partition(":")[2]} in the '
         f'directory of {stem}.py, or add that directory to PYTHONPATH')
   if spec is None or not spec.origin or not pathlib.Path(spec.origin).is_file():
     raise UserError(
-        f'{setting(flag, name)}: found no source file of module {module}; run '
-        f'in the directory of {module.partition(".")[0]}.py, or add that '
+        flag, 'must name a module with a source file', name,
+        f'Run in the directory of {module.partition(".")[0]}.py, or add that '
         'directory to PYTHONPATH')
   return spec.origin

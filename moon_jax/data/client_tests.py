@@ -68,8 +68,8 @@ def hold_out(clients: Sequence[np.ndarray] | Mapping[str, np.ndarray],
     ([8, 2], array([2, 0]))
   """
   if not 0 <= fraction < 1:
-    raise UserError('fraction must be 0 or more and below 1; got '
-                    f'{fraction}. 0.2 is usual')
+    raise UserError('fraction', 'must be 0 or more and below 1', fraction,
+                    '0.2 is usual')
   names: tuple[str, ...] | None
   if isinstance(clients, Mapping):
     names, clients = tuple(clients), list(clients.values())
@@ -116,28 +116,27 @@ def make(config: Config, dataset: Dataset, clients: Sequence[np.ndarray]
       train_clients is not None and test_clients is not None):
     if fraction:
       raise UserError(
-          f'{setting("client_test_fraction", fraction)} is for data without '
-          'test examples of each client, but '
-          f'{setting("dataset", config.dataset)} has them (client_test); '
-          f'remove {setting("client_test_fraction")}, or client_test from the '
-          'data')
+          'client_test_fraction', 'must be 0 with '
+          f'{setting("dataset", config.dataset)}, which has test examples of '
+          'each client (client_test)', fraction,
+          'Remove it, or client_test from the data')
     tests = natural(clients, train_clients, test_clients)
     return clients, tests if tests.sizes.any() else None
   if not fraction:
     return clients, None
   if not clients_lib.are_disjoint(clients):
     raise UserError(
-        f'{setting("client_test_fraction", fraction)} needs clients that share '
-        'no examples: another client could train on a held-out one. Give '
-        f'another {setting("partition")} than {config.partition}')
+        'client_test_fraction', 'must be 0 if clients share examples, since '
+        'another client could train on a held-out one', fraction,
+        f'Give another {setting("partition")} than {config.partition}')
   kept, tests = hold_out(clients, fraction, config.split_seed())
   if not tests.sizes.any():
     largest = max(map(len, clients))
     enough = math.ceil(.5e4 / largest) / 1e4
     fewer = setting('num_clients')
-    remedy = (f'give {setting("client_test_fraction", enough)} or more, or '
-              f'fewer {fewer}' if largest > 1 else f'lower {fewer}')
     raise UserError(
-        f'{setting("client_test_fraction", fraction)} holds out no example of '
-        f'any client; the largest client has {largest} example(s): {remedy}')
+        'client_test_fraction', 'must hold out an example of the largest '
+        f'client, which has {largest}', fraction,
+        f'Give {setting("client_test_fraction", enough)} or more, or fewer '
+        f'{fewer}' if largest > 1 else f'Lower {fewer}')
   return kept, tests

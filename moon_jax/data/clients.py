@@ -91,8 +91,8 @@ def checked(clients: Any, num_examples: int, title: str,
   """
   def error(client, requirement, got, remedy):
     name = f' ({known[client]!r:.60})' if known else ''
-    return UserError(f'{title.format(client)}{name} must {requirement}; got '
-                     f'{got}. {remedy}{end}')
+    return UserError('', f'{title.format(client)}{name} must {requirement}',
+                     got, remedy + end)
 
   known = names(clients)
   if isinstance(clients, Mapping):

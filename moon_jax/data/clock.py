@@ -22,7 +22,7 @@ import numpy as np
 from moon_jax.config.parts import File, FromRun
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.io import files
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 
 DAY = 86400.  # seconds
 _LEAST_WAIT = 1e-3  # seconds until the server looks again for clients
@@ -135,12 +135,11 @@ class Clock(NamedTuple):
     while np.bincount(group_C[self.is_available(time)]).max(initial=0) < least:
       if time > end or time == start and self._most_at_once() < least:
         has_tiers = group_C.any()
-        of_tier = ' of a tier' if has_tiers else ''
-        fewer = f', or lower {setting("tiers")}' if has_tiers else ''
         raise UserError(
-            f'a round needs {least} clients{of_tier} that are available at the '
-            'same time, and there are never so many. Make clients available '
-            f'for longer{fewer}')
+            '', f'a round must have {least} clients{" of a tier" * has_tiers} '
+            'that are available at the same time', 'never so many',
+            'Make clients available for longer'
+            + f', or lower {setting("tiers")}' * has_tiers)
       time = self.next_start(time)
     return time
 
@@ -226,9 +225,8 @@ def lognormal(num_clients: FromRun[int], seed: FromRun[int],
           num_clients if availability < 1 else 0),
        f'an integer from 0 to {setting("num_clients", num_clients)}, and 0 '
        f'without {setting("availability")}', 0)):
-    if not holds:
-      raise UserError(f'{setting(name)} must be {limits}; got {value}. '
-                      f'{setting(name, usual)} is usual')
+    require(holds, name, f'must be {limits}', value,
+            f'{setting(name, usual)} is usual')
   random = np.random.default_rng([seed, _SPEEDS])
   factors = np.exp(spread * random.standard_normal((3, num_clients)))
   phase = random.random(groups or num_clients)
@@ -297,15 +295,14 @@ def _rows(path, columns, row):
       for cells in lines if any(cells)] or [('', [])]
   if not set(columns) <= set(names) or not rows:
     raise UserError(
-        f'{setting("path", path)} must have the columns {",".join(columns)} in '
-        f'its first line, and {row} on each further line; got '
-        f'{",".join(names)!r} and {len(rows)} further lines. Add what is '
-        'missing')
+        'path', f'must name a file with the columns {",".join(columns)} in its '
+        f'first line, and {row} on each further line', f'{path} with '
+        f'{",".join(names)!r} and {len(rows)} further lines',
+        'Add what is missing')
   for place, cells in rows:
-    if len(cells) != len(names):
-      raise UserError(f'{place} has {len(cells)} cells, and the first line '
-                      f'{len(names)}; separate cells by commas, and write '
-                      'decimals with a point')
+    require(len(cells) == len(names), '', f'{place} must have {len(names)} '
+            'cells, as the first line', len(cells),
+            'Separate cells by commas, and write decimals with a point')
   at = [names.index(column) for column in columns]
   return [(place, [cells[index] for index in at]) for place, cells in rows]
 
@@ -316,9 +313,9 @@ def _number(place, name, cell, limits, least, most=math.inf):
     value = float(cell)
   except ValueError:
     value = math.nan
-  if not (least <= value <= most and math.isfinite(value)):
-    raise UserError(
-        f'{place}: {name} must be a number {limits}; got {cell!r}. Correct it')
+  require(least <= value <= most and math.isfinite(value), '',
+          f'{place}: {name} must be a number {limits}', repr(cell),
+          'Correct it')
   return value
 
 
@@ -369,21 +366,17 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
   num_clients = len(seconds)
   # Rounded first: 1.1 of 10 clients is above 11 in floating point.
   selected = math.ceil(round(cohort_size * over_selection, 6))
-  if selected > num_clients:
-    raise UserError(
-        f'{setting("over_selection", over_selection)} starts {selected} '
-        f'clients per round, of {num_clients} in all; lower it, or the clients '
-        f'per round ({setting("participation")})')
-  if not 1 <= tiers <= num_clients // selected:
-    raise UserError(
-        f'{setting("tiers")} must be 1 to {num_clients // selected}, so that '
-        f'each of them has the {selected} clients that start per round; got '
-        f'{tiers}. Lower it, or the clients per round '
-        f'({setting("participation")})')
-  if cohorts is not None and not clock.is_always_available():
-    raise UserError('cohorts list the clients that start, available or not; '
-                    f'remove them ({setting("cohort")}=file), or the times at '
-                    'which clients are available')
+  remedy = f'Lower it, or the clients per round ({setting("participation")})'
+  require(selected <= num_clients, 'over_selection', 'must start at most all '
+          f'{num_clients} clients',
+          f'{over_selection}, which starts {selected} per round', remedy)
+  require(1 <= tiers <= num_clients // selected, 'tiers',
+          f'must be 1 to {num_clients // selected}, so that each of them has '
+          f'the {selected} clients that start per round', tiers, remedy)
+  require(cohorts is None or clock.is_always_available(), 'cohorts',
+          'must not be given with times at which clients are available: they '
+          'list the clients that start, available or not',
+          remedy='Remove one of them')
   tier = np.empty(num_clients, int)
   tier[np.argsort(seconds, kind='stable')] = (
       np.arange(num_clients) * tiers // num_clients)
@@ -455,16 +448,13 @@ def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
     UserError: if a number is out of range.
   """
   num_clients = len(seconds)
-  if not max_staleness >= 0:
-    raise UserError(
-        f'{setting("max_staleness")} must be 0 or more; got {max_staleness}. '
-        '20 is usual')
+  require(max_staleness >= 0, 'max_staleness', 'must be 0 or more',
+          max_staleness, '20 is usual')
   for name, value in (('concurrency', concurrency),
                       ('buffer_size', buffer_size)):
-    if not 1 <= value <= num_clients:
-      raise UserError(
-          f'{setting(name)} must be 1 to {num_clients}, the number of clients; '
-          f'got {value}. {setting(name, max(1, num_clients // 2))} is valid')
+    require(1 <= value <= num_clients, name,
+            f'must be 1 to {num_clients}, the number of clients', value,
+            f'{setting(name, max(1, num_clients // 2))} is valid')
   random = np.random.default_rng([seed, _SELECTION])
   is_idle = np.ones(num_clients, bool)
   time, too_stale, order = 0., 0, itertools.count()

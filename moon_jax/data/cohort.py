@@ -9,7 +9,7 @@ import numpy as np
 from moon_jax.config import Config, parts
 from moon_jax.config.parts import File, FromRun
 from moon_jax.data.io import files
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 
 _DROPOUT = 1  # separates this random stream from the shuffles of a client
 
@@ -36,14 +36,12 @@ def sample(num_clients: int, cohort_size: int, num_rounds: int,
       another number is not an integer.
   """
   for name, number in ('num_clients', num_clients), ('num_rounds', num_rounds):
-    if not isinstance(number, SupportsIndex):
-      raise UserError(f'{setting(name)} must be an integer; got '
-                      f'{type(number).__name__} {str(number)!r:.40}')
-  if not isinstance(cohort_size, SupportsIndex) or not (
-      1 <= cohort_size <= num_clients):
-    raise UserError(
-        f'cohort_size must be an integer from 1 to num_clients={num_clients}; '
-        f'got {cohort_size!r}. For a fraction pass round(0.3 * num_clients)')
+    require(isinstance(number, SupportsIndex), name, 'must be an integer',
+            f'{type(number).__name__} {str(number)!r:.40}')
+  require(isinstance(cohort_size, SupportsIndex)
+          and 1 <= cohort_size <= num_clients, 'cohort_size',
+          f'must be an integer from 1 to num_clients={num_clients}',
+          repr(cohort_size), 'For a fraction pass round(0.3 * num_clients)')
   if cohort_size == num_clients:
     return [list(range(num_clients))] * num_rounds
   generator = random.Random(seed)
@@ -73,20 +71,19 @@ def read(path: File, num_clients: FromRun[int], num_rounds: FromRun[int]
       if not (word.isascii() and word.isdecimal() and len(word) < 10
               and int(word) < num_clients):
         raise UserError(
-            f'{setting("path", path)}, line {number}: clients must be 0 to '
-            f'{num_clients - 1} with {setting("num_clients", num_clients)}, '
-            f'got {word[:20]!r}; fix the line')
+            '', f'{setting("path", path)}, line {number}: clients must be 0 to '
+            f'{num_clients - 1} with {setting("num_clients", num_clients)}',
+            repr(word[:20]), 'Fix the line')
     cohort = [int(word) for word in words]
-    if len(set(cohort)) < len(cohort):
-      raise UserError(f'{setting("path", path)}, line {number} has a duplicate '
-                      'client; list each client once')
+    require(len(set(cohort)) == len(cohort), '', f'{setting("path", path)}, '
+            f'line {number} must list each client once', repr(line[:40]),
+            'Fix the line')
     if cohort:
       cohorts.append(cohort)
-  if len(cohorts) < num_rounds:
-    raise UserError(
-        f'{setting("path", path)} must hold a line for each of '
-        f'{setting("num_rounds", num_rounds)}, got {len(cohorts)} rounds; add '
-        f'lines or lower {setting("num_rounds")}')
+  require(len(cohorts) >= num_rounds, 'path', 'must name a file with a line '
+          f'for each of {setting("num_rounds", num_rounds)}',
+          f'{path} with {len(cohorts)} rounds',
+          f'Add lines or lower {setting("num_rounds")}')
   return cohorts
 
 

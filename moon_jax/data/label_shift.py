@@ -40,7 +40,7 @@ from moon_jax.config.parts import FromRun
 from moon_jax.data import attackers
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.dataset import Dataset
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting
 
 _NOISE, _CONCEPT = 2, 3  # the last numbers of the seeds
 
@@ -97,8 +97,7 @@ def configured(config: Config, dataset: Dataset,
     UserError: if clients share examples, or there are too few classes.
   """
   if config.labels.name != 'clean':
-    _check_may_change(
-        config, dataset, clients, setting('labels', config.labels))
+    _check_may_change(config, dataset, clients, 'labels', config.labels)
   return parts.make(
       'labels', config.labels, labels=dataset.train_labels, clients=clients,
       num_classes=dataset.num_classes, seed=config.split_seed())
@@ -113,27 +112,26 @@ def with_flips(config: Config, dataset: Dataset, labels: np.ndarray,
   """
   if config.attack.name != 'label_flip':
     return labels
-  _check_may_change(config, dataset, clients, setting('attack', config.attack))
+  _check_may_change(config, dataset, clients, 'attack', config.attack)
   return flipped(
       labels, clients, attackers.configured(config), dataset.num_classes)
 
 
-def _check_may_change(config, dataset, clients, flag):
+def _check_may_change(config, dataset, clients, name, value):
   """Checks that each client may have labels of its own."""
-  check_classes(dataset, flag)
-  if not clients_lib.are_disjoint(clients):
-    raise UserError(
-        f'{flag} needs clients that share no examples, since an example has '
-        f'one label; remove it, or give another {setting("partition")} than '
-        f'{config.partition}')
+  check_classes(dataset, name, value)
+  require(clients_lib.are_disjoint(clients), name, 'must not change labels of '
+          'clients that share examples, since an example has one label', value,
+          f'Remove it, or give another {setting("partition")} than '
+          f'{config.partition}')
 
 
-def check_classes(dataset: Dataset, flag: str) -> None:
-  """Raises a UserError that begins with a flag unless labels are classes."""
-  if dataset.task_name != 'classification':
-    raise UserError(f'{flag} is for labels that are classes; got the task '
-                    f'{dataset.task_name} of {dataset.name}. Remove it, or '
-                    f'give {setting("partition")}=iid, quantity or natural')
+def check_classes(dataset: Dataset, name: str, value: object) -> None:
+  """Raises a UserError, of the setting `name`, unless labels are classes."""
+  task = dataset.task_name
+  require(task == 'classification', name, f'must suit the task {task} of '
+          f'{dataset.name}, whose labels are no classes', value, 'Remove it, '
+          f'or give {setting("partition")}=iid, quantity or natural')
 
 
 def noise_rates(num_clients: int, rate: float, form: str) -> np.ndarray:
@@ -163,9 +161,8 @@ def noisy(labels: np.ndarray, clients: Sequence[np.ndarray],
     >>> noisy(labels, clients, rates=[0, 1], num_classes=3, seed=0)
     array([0, 0, 0, 0, 2, 2, 2, 2], dtype=int32)
   """
-  if num_classes < 2:
-    raise UserError(f'{setting("rates")} needs at least 2 classes, got '
-                    f'{num_classes}; remove it, as there is no other label')
+  require(num_classes >= 2, 'rates', 'must be for at least 2 classes',
+          num_classes, 'Remove it, as there is no other label')
   labels = _copied(labels, num_classes)
   for client, (indices, rate) in enumerate(zip(clients, rates, strict=True)):
     random = np.random.default_rng([seed, client, 0, _NOISE])
@@ -204,11 +201,10 @@ def permutations(num_groups: int, num_classes: int, seed: int) -> np.ndarray:
   Raises:
     UserError: if there are fewer permutations than groups.
   """
-  if math.factorial(min(num_classes, 20)) < num_groups:
-    raise UserError(
-        f'{setting("num_groups", num_groups)} needs as many permutations of '
-        f'the {num_classes} classes, got {math.factorial(num_classes)}; lower '
-        'it')
+  most = math.factorial(min(num_classes, 20))
+  require(num_groups <= most, 'num_groups', f'must be at most {most}, the '
+          f'number of permutations of {num_classes} classes', num_groups,
+          'Lower it')
   chosen = [tuple(range(num_classes))]
   for group in range(1, num_groups):
     random = np.random.default_rng([seed, group, 0, _CONCEPT])

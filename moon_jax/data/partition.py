@@ -24,7 +24,7 @@ from moon_jax.config.parts import FromRun
 from moon_jax.config.suggest import arguments
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.clients import Clients
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 
 MIN_EXAMPLES = 10  # per client; the released code draws until all have them
 _MAX_TRIES = 1000
@@ -157,12 +157,11 @@ def shards(labels: FromRun[np.ndarray], num_clients: FromRun[int],
   _check_integer(
       'shards_per_client', shards_per_client, 'McMahan et al. use 2')
   num_shards = int(num_clients) * int(shards_per_client)
-  if num_shards > len(labels):
-    raise UserError(
-        f'{setting("num_clients", num_clients)} times '
-        f'{setting("shards_per_client", shards_per_client)} must be at most '
-        f'the {len(labels)} training examples, got {num_shards} shards; lower '
-        'one of them')
+  require(num_shards <= len(labels), 'shards_per_client', 'must be such that '
+          f'{setting("num_clients", num_clients)} times it is at most the '
+          f'{len(labels)} training examples',
+          f'{shards_per_client}, which gives {num_shards} shards',
+          'Lower one of them')
   sizes = clients_lib.equal_sizes(len(labels), num_shards)
   order = _random(seed).permutation(num_shards)
   return Clients(
@@ -206,14 +205,12 @@ def natural(client_of_example: FromRun[np.ndarray | None],
   Raises:
     UserError: if the data set has no clients or fewer than `num_clients`.
   """
-  if client_of_example is None:
-    raise UserError(
-        f'{setting("partition")}=natural needs a data set that assigns each '
-        f'example to a client, such as {setting("dataset")}=shakespeare or npz '
-        f'with client_train; choose another {setting("partition")}, such as '
-        'dirichlet')
+  require(client_of_example is not None, 'partition', 'must suit a data set '
+          'that does not assign examples to clients', 'natural', 'Choose '
+          'another one, such as dirichlet; or data with clients, such as '
+          f'{setting("dataset")}=shakespeare or npz with client_train')
   client_of_example = _labels(
-      client_of_example, 'client_of_example must be the clients',
+      client_of_example, 'client_of_example', 'the clients',
       'data.train_clients')
   _check_num_clients(num_clients, len(client_of_example), 0)
   random = _random(seed)
@@ -221,11 +218,9 @@ def natural(client_of_example: FromRun[np.ndarray | None],
   starts = np.flatnonzero(np.diff(
       client_of_example[order], prepend=client_of_example.min() - 1))
   sizes = np.diff(starts, append=len(order))
-  if num_clients > len(sizes):
-    raise UserError(
-        f'{setting("num_clients", num_clients)} is too many: the data set has '
-        f'{len(sizes):,} clients; give {setting("num_clients", len(sizes))} or '
-        'less')
+  require(num_clients <= len(sizes), 'num_clients', 'must be at most the '
+          f'{len(sizes):,} clients of the data set', num_clients,
+          f'Give {setting("num_clients", len(sizes))} or less')
   chosen = np.sort(random.choice(len(sizes), num_clients, replace=False))
   ids = client_of_example[order[starts[chosen]]]
   return Clients(clients_lib.gather(order, starts[chosen], sizes[chosen]),
@@ -261,10 +256,10 @@ def noise_std(clients: Sequence[np.ndarray], max_std: float,
 
 def _no_split_error(beta, num_clients, num_examples):
   return UserError(
-      f'{setting("beta", beta)} gave no split in {_MAX_TRIES} tries where each '
-      f'of {setting("num_clients", num_clients)} clients has at least '
-      f'{MIN_EXAMPLES} of the {num_examples} examples; raise {setting("beta")} '
-      f'or lower {setting("num_clients")}')
+      'beta', f'must give a split in {_MAX_TRIES} tries where each of '
+      f'{setting("num_clients", num_clients)} clients has at least '
+      f'{MIN_EXAMPLES} of the {num_examples} examples', beta,
+      f'Raise {setting("beta")} or lower {setting("num_clients")}')
 
 
 # Checks of the arguments, since users call these functions.
@@ -274,38 +269,34 @@ def _check_integer(name: str, value: Any, remedy: str) -> None:
   if not isinstance(value, int | np.integer) or value < 1:
     shown = (f'{type(value).__name__} of {len(value)}'
              if hasattr(value, '__len__') else repr(value))
-    raise UserError(
-        f'{setting(name)} must be an integer of at least 1; got {shown}. '
-        f'{remedy}')
+    raise UserError(name, 'must be an integer of at least 1', shown, remedy)
 
 
-def _labels(labels: Any, what: str = 'labels must be the classes',
+def _labels(labels: Any, name: str = 'labels', what: str = 'the classes',
             remedy: str = 'data.train_labels; labels of other tasks need '
             'iid, quantity or natural') -> np.ndarray:
-  if isinstance(labels, tuple):  # such as a whole `Dataset`
-    raise UserError(f'{what} of the training examples, integers [N]; got a '
-                    f'{type(labels).__name__}. Pass {remedy}')
-  labels = np.asarray(labels)
-  if labels.ndim != 1 or labels.dtype.kind not in 'iu':
+  x = np.zeros(()) if isinstance(labels, tuple) else np.asarray(labels)
+  if x.ndim != 1 or x.dtype.kind not in 'iu':
     raise UserError(
-        f'{what} of the training examples, integers [N]; got {labels.dtype} '
-        f'{list(labels.shape)}. Pass {remedy}')
-  return labels.astype(np.int64)  # smaller types overflow
+        '', f'{name} must be {what} of the training examples, integers [N]',
+        f'a {type(labels).__name__}'  # such as a whole `Dataset`
+        if isinstance(labels, tuple) else f'{x.dtype} {list(x.shape)}',
+        f'Pass {remedy}')
+  return x.astype(np.int64)  # smaller types overflow
 
 
 def _random(seed: int) -> np.random.RandomState:
-  if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not (
-      0 <= seed < 2**32):
-    raise UserError('seed must be an integer from 0 to 2**32 - 1, which makes '
-                    f'the partition repeatable; got {seed!r}. seed=0 is usual')
+  require(not isinstance(seed, bool) and isinstance(seed, int | np.integer)
+          and 0 <= seed < 2**32, 'seed', 'must be an integer from 0 to '
+          '2**32 - 1, which makes the partition repeatable', repr(seed),
+          f'{setting("seed", 0)} is usual')
   return np.random.RandomState(seed)
 
 
 def _check_beta(beta: float) -> None:
-  if not isinstance(beta, Real) or not beta > 0:
-    raise UserError(f'{setting("beta")} must be a number above 0; got '
-                    f'{beta!r}. The paper uses {setting("beta")}=0.5; smaller '
-                    'values are more uneven')
+  require(isinstance(beta, Real) and beta > 0, 'beta',
+          'must be a number above 0', repr(beta), f'The paper uses '
+          f'{setting("beta", 0.5)}; smaller values are more uneven')
 
 
 def _check_num_clients(num_clients: int, num_examples: int,
@@ -316,7 +307,6 @@ def _check_num_clients(num_clients: int, num_examples: int,
                    'len(data.train_labels) for num_examples')
   if int(num_clients) * min_examples > num_examples:
     raise UserError(
-        f'{setting("num_clients", num_clients)} is too many for {num_examples} '
-        f'training examples, as each client needs at least {min_examples}; '
-        f'lower {setting("num_clients")} to {num_examples // min_examples} or '
-        'less')
+        'num_clients', f'must be at most {num_examples // min_examples}, so '
+        f'that each client has at least {min_examples} of the {num_examples} '
+        'training examples', num_clients, 'Lower it')

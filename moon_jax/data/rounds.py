@@ -19,7 +19,7 @@ from moon_jax.data import cohort as cohort_lib
 from moon_jax.data import selection as selection_lib
 from moon_jax.data.clock import Clock, Timeline
 from moon_jax.data.selection import History, Selection
-from moon_jax.errors import UserError
+from moon_jax.errors import require
 
 STAGES = 'before_training', 'after_training'
 
@@ -139,10 +139,10 @@ class Rounds(NamedTuple):
     Raises:
       UserError: if there are fewer.
     """
-    _require(self.num_rounds is None or num_rounds <= self.num_rounds,
-             f'round {num_rounds} has no cohort; there are {self.num_rounds} '
-             'rounds. List more, or take rounds without a limit, such as '
-             'moon_jax.rounds.all_clients()')
+    require(self.num_rounds is None or num_rounds <= self.num_rounds, '',
+            f'a round must be one of the {self.num_rounds} that have a cohort',
+            f'round {num_rounds}', 'List more, or take rounds without a limit, '
+            'such as moon_jax.rounds.all_clients()')
 
 
 def all_clients() -> Rounds:
@@ -204,26 +204,24 @@ def selected(selection: Selection, cohort_size: int,
     UserError: if a value is invalid, or when a round is planned, if `selection`
       does not return clients or too few for the algorithm.
   """
-  _require(callable(selection), 'selection must be a function of a '
-           f'moon_jax.selection.View; got {reprlib.repr(selection)}. '
-           'moon_jax.selection.power_of_choice() is one')
-  _require(_is_integer(cohort_size) and cohort_size >= 1, 'cohort_size must be '
-           'an integer of at least 1, the most clients of a round; got '
-           f'{reprlib.repr(cohort_size)}. cohort_size=1 selects one client')
-  _require(
+  require(callable(selection), 'selection', 'must be a function of a '
+          'moon_jax.selection.View', reprlib.repr(selection),
+          'moon_jax.selection.power_of_choice() is one')
+  require(_is_integer(cohort_size) and cohort_size >= 1, 'cohort_size',
+          'must be an integer of at least 1, the most clients of a round',
+          reprlib.repr(cohort_size), 'cohort_size=1 selects one client')
+  require(
       client_seconds is None or isinstance(client_seconds, np.ndarray)
       and client_seconds.dtype.kind in 'fiu' and client_seconds.ndim == 1
       and np.isfinite(client_seconds).all()
       and np.min(client_seconds, initial=0) >= 0,
-      'client_seconds must be an array of a finite number of 0 or more for '
-      f'each client; got {reprlib.repr(client_seconds)}. moon_jax.clock makes '
-      'them')
-  _require(
+      'client_seconds', 'must be an array of a finite number of 0 or more for '
+      'each client', reprlib.repr(client_seconds), 'moon_jax.clock makes them')
+  require(
       availability is None or (
           isinstance(availability, Clock) and client_seconds is not None),
-      'availability must be a moon_jax.clock.Clock, and needs client_seconds; '
-      f'got {reprlib.repr(availability)}. None has clients that are always '
-      'available')
+      'availability', 'must be a moon_jax.clock.Clock, with client_seconds',
+      reprlib.repr(availability), 'None has clients that are always available')
 
   def next_(history, run):
     start = time = float(history.time)
@@ -241,16 +239,16 @@ def selected(selection: Selection, cohort_size: int,
 
   def check(run):
     count = run.num_clients
-    _require(cohort_size <= count, f'cohort_size must be at most the {count} '
-             f'clients; got {cohort_size}. Lower it')
+    require(cohort_size <= count, 'cohort_size',
+            f'must be at most the {count} clients', cohort_size, 'Lower it')
     lengths = {
         'client_seconds': count if client_seconds is None else len(
             client_seconds),
         'availability': count if availability is None else len(
             availability.is_available(0.))}
     for name, length in lengths.items():
-      _require(length == count, f'{name} must be of all {count} clients; got '
-               f'{length}. moon_jax.clock.lognormal makes a clock of them')
+      require(length == count, name, f'must be of all {count} clients', length,
+              'moon_jax.clock.lognormal makes a clock of them')
 
   return Rounds(next_, cohort_size=int(cohort_size), needs_history=True,
                 check=check)
@@ -300,13 +298,13 @@ def with_dropout(rounds: Rounds, rate: float,
     UserError: if a value is out of range, or updates are asynchronous: the
       server counts those that arrive.
   """
-  _require(isinstance(rate, Real) and 0 <= rate < 1, 'rate must be at least 0 '
-           f'and below 1; got {rate!r}. rate=0 has no dropout')
-  _require(stage in STAGES, f'stage must be one of {", ".join(STAGES)}; got '
-           f'{stage!r}. The default is {STAGES[0]!r}')
-  _require(rate == 0 or rounds.max_staleness is None,
-           'rate must be 0 with asynchronous training, which counts updates '
-           f'that arrive; got {rate}')
+  require(isinstance(rate, Real) and 0 <= rate < 1, 'rate',
+          'must be at least 0 and below 1', repr(rate), 'rate=0 has no dropout')
+  require(stage in STAGES, 'stage', f'must be one of {", ".join(STAGES)}',
+          repr(stage), f'The default is {STAGES[0]!r}')
+  require(rate == 0 or rounds.max_staleness is None, 'rate', 'must be 0 with '
+          'asynchronous training, which counts updates that arrive', rate,
+          'rate=0 has no dropout')
   if rate == 0:
     return rounds
 
@@ -324,11 +322,6 @@ def with_dropout(rounds: Rounds, rate: float,
   return rounds._replace(next=next_, loses_updates=True)
 
 
-def _require(is_valid, message):
-  if not is_valid:
-    raise UserError(message)
-
-
 def _is_integer(value):
   return isinstance(value, SupportsIndex) and not isinstance(value, bool)
 
@@ -339,12 +332,11 @@ def _check_are_lists(cohorts):
   are_lists = hasattr(cohorts, '__len__') and not isinstance(
       cohorts, str | Mapping) and not any(
           isinstance(row, str) or not isinstance(row, Iterable) for row in rows)
-  _require(are_lists, 'cohorts must list the clients of each round, such as '
-           f'[[0, 3], [1, 2]]; got {reprlib.repr(cohorts)}; '
-           'moon_jax.rounds.all_clients() takes all clients in each round')
-  _require(any(map(len, cohorts)), 'cohorts must list the clients of each '
-           'round; got none. moon_jax.rounds.all_clients() takes all clients '
-           'in each round')
+  message = ('cohorts', 'must list the clients of each round, such as '
+             '[[0, 3], [1, 2]]')
+  remedy = 'moon_jax.rounds.all_clients() takes all clients in each round'
+  require(are_lists, *message, reprlib.repr(cohorts), remedy)
+  require(any(map(len, cohorts)), *message, 'none', remedy)
 
 
 def _check_clients(cohorts, num_clients):
@@ -354,40 +346,38 @@ def _check_clients(cohorts, num_clients):
     if clients is last:  # with full participation all are the same long list
       continue
     last = clients
-    _require(all(isinstance(client, SupportsIndex) for client in clients),
-             f'cohorts[{index}] must be integers, the numbers of clients; got '
-             f'{reprlib.repr(list(clients))}. Convert them with int')
+    name, got = f'cohorts[{index}]', reprlib.repr(list(clients))
+    require(all(isinstance(client, SupportsIndex) for client in clients), '',
+            f'{name} must be integers, the numbers of clients', got,
+            'Convert them with int')
     least, most = min(clients, default=0), max(clients, default=0)
-    _require(0 <= least and most < num_clients,
-             f'cohorts[{index}] must be clients from 0 to {num_clients - 1}; '
-             f'got {least} to {most}. Clients are numbered from 0')
-    _require(len(set(clients)) == len(clients),
-             f'cohorts[{index}] lists a client twice; got '
-             f'{reprlib.repr(list(clients))}. List each once')
+    require(0 <= least and most < num_clients, '',
+            f'{name} must be clients from 0 to {num_clients - 1}',
+            f'{least} to {most}', 'Clients are numbered from 0')
+    require(len(set(clients)) == len(clients), '',
+            f'{name} must list each client once', got, 'Remove the others')
 
 
 def _check_timeline(timeline):
   """Checks that the lists of a timeline fit together."""
-  _require(isinstance(timeline, Timeline), 'timeline must be the result of '
-           'moon_jax.clock.synchronous or asynchronous; got '
-           f'{reprlib.repr(timeline)}. Other rounds have no simulated time')
+  require(isinstance(timeline, Timeline), 'timeline', 'must be the result of '
+          'moon_jax.clock.synchronous or asynchronous', reprlib.repr(timeline),
+          'Other rounds have no simulated time')
   cohorts = timeline.cohorts
   _check_are_lists(cohorts)
   for name in 'seconds', 'staleness', 'fractions':
     lines = getattr(timeline, name)
-    _require(len(lines) == len(cohorts) or name != 'seconds' and not len(lines),
-             f'timeline.{name} must have an entry for each of the '
-             f'{len(cohorts)} cohorts; got {len(lines)}. moon_jax.clock makes '
-             'them')
+    require(len(lines) == len(cohorts) or name != 'seconds' and not len(lines),
+            '', f'timeline.{name} must have an entry for each of the '
+            f'{len(cohorts)} cohorts', len(lines), 'moon_jax.clock makes them')
   for index, (cohort, taus) in enumerate(zip(cohorts, timeline.staleness)):
-    _require(len(taus) == len(cohort) > 0 and (
-        0 <= min(taus) <= max(taus) <= index),
-             f'timeline.staleness[{index}] must have a number from 0 to '
-             f'{index} for each of {len(cohort)} clients; got '
-             f'{reprlib.repr(list(taus))}. The limit is the step')
+    require(len(taus) == len(cohort) > 0 and (
+        0 <= min(taus) <= max(taus) <= index), '',
+            f'timeline.staleness[{index}] must have a number from 0 to {index} '
+            f'for each of {len(cohort)} clients', reprlib.repr(list(taus)),
+            'The limit is the step')
   for index, (cohort, parts) in enumerate(zip(cohorts, timeline.fractions)):
-    _require(len(parts) == len(cohort) and all(0 < x <= 1 for x in parts),
-             f'timeline.fractions[{index}] must have a number above 0 and at '
-             f'most 1 for each of {len(cohort)} clients; got '
-             f'{reprlib.repr(list(parts))}. Remove the clients that do not '
-             'train')
+    require(len(parts) == len(cohort) and all(0 < x <= 1 for x in parts), '',
+            f'timeline.fractions[{index}] must have a number above 0 and at '
+            f'most 1 for each of {len(cohort)} clients',
+            reprlib.repr(list(parts)), 'Remove the clients that do not train')

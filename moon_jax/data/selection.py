@@ -16,7 +16,7 @@ from annotated_types import Ge
 import numpy as np
 
 from moon_jax import user_code
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, UserError
 
 _SELECTION = 2  # separates this random stream from others of a round
 
@@ -108,11 +108,10 @@ def power_of_choice(candidates: Annotated[int, Ge(0)] = 0) -> Selection:
   def select(view):
     least, most = view.cohort_size, len(view.loss)
     count = candidates or min(2 * least, most)
-    if not isinstance(count, SupportsIndex) or not least <= count <= most:
-      raise UserError(
-          f'{setting("candidates")} must be {least} to {most}, from the '
-          f'clients of a round to all; got {candidates!r}. 0 takes twice the '
-          'clients of a round')
+    require(isinstance(count, SupportsIndex) and least <= count <= most,
+            'candidates', f'must be {least} to {most}, from the clients of a '
+            'round to all', repr(candidates),
+            '0 takes twice the clients of a round')
     weight = view.num_examples * view.is_available
     drawn = view.random.choice(
         most, min(count, np.count_nonzero(weight)), replace=False,
@@ -165,9 +164,8 @@ def oort(exploration: float = 0.9, decay: float = 0.98,
       ('exploration', exploration, 1), ('decay', decay, 1),
       ('least_exploration', least_exploration, 1), ('cutoff', cutoff, 1),
       ('preferred', preferred, 1), ('penalty', penalty, 100)):
-    if not 0 <= value <= most:
-      raise UserError(f'{setting(name)} must be 0 to {most}; got {value!r}. '
-                      'Without it the usual value is taken')
+    require(0 <= value <= most, name, f'must be 0 to {most}', repr(value),
+            'Without it the usual value is taken')
 
   def select(view):
     is_known = np.isfinite(view.loss)
@@ -305,10 +303,10 @@ def choose(selection: Selection, history: History, cohort_size: int,
   if not are_clients or not (
       least <= len(set(map(int, found))) == len(found) <= cohort_size):
     raise UserError(
-        f'{setting("selection")} must return {least} to {cohort_size} '
-        f'different clients, integers from 0 to {num_clients - 1}'
-        f'{"" if all(may) else ", all of them available"}; got '
-        f'{repr(found)[:80]} in round {index + 1} (view.round={index}). '
-        + ('Call it, since it returns a function' if callable(found)
-           else 'Correct the function'))
+        'selection', f'must return {least} to {cohort_size} different clients, '
+        f'integers from 0 to {num_clients - 1}'
+        f'{"" if all(may) else ", all of them available"}',
+        f'{repr(found)[:80]} in round {index + 1} (view.round={index})',
+        'Call it, since it returns a function' if callable(found)
+        else 'Correct the function')
   return list(map(int, found))

@@ -18,7 +18,7 @@ from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.clients import Clients
 from moon_jax.data.dataset import Dataset, subset
 from moon_jax.data.io import files
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 
 # End of the seed of the validation examples; no other draw uses this seed.
 _VALIDATION_STREAM = 0, 1
@@ -59,13 +59,11 @@ def make(config: Config, dataset: Dataset) -> Split:
   # Before clients hold examples out, so that these have the same labels.
   labels = label_shift.configured(config, dataset, clients)
   clients, tests = client_tests.make(config, dataset, clients)
-  if config.labels.name != 'clean' and tests is not None and (
-      tests.part == 'test'):
-    raise UserError(
-        f'{setting("labels", config.labels)} changes labels of training '
-        'examples only, and the clients of '
-        f'{setting("dataset", config.dataset)} hold out test examples; remove '
-        f'it, or give another {setting("partition")}')
+  require(config.labels.name == 'clean' or not tests or tests.part == 'train',
+          'labels', 'must be clean if clients hold out test examples, as those '
+          f'of {setting("dataset", config.dataset)}: it changes labels of '
+          'training examples only', config.labels,
+          f'Remove it, or give another {setting("partition")}')
   # Last: hostile clients flip only what they train on.
   return Split(clients, tests, validation, label_shift.with_flips(
       config, dataset, labels, clients))
@@ -76,11 +74,10 @@ def _used(config, num_train):
   count = config.train_examples
   if not count:
     return np.arange(num_train)
-  if count > num_train:
-    raise UserError(
-        f'{setting("train_examples")} must be at most the {num_train} training '
-        f'examples of {setting("dataset", config.dataset)}; got {count}. '
-        f'{setting("train_examples")}=0 uses all of them')
+  require(count <= num_train, 'train_examples', f'must be at most the '
+          f'{num_train} training examples of '
+          f'{setting("dataset", config.dataset)}', count,
+          f'{setting("train_examples", 0)} uses all of them')
   return subset(_SUBSET_SEED, num_train, count)
 
 
@@ -90,11 +87,10 @@ def _validation(config, used):
     return None
   num_examples = len(used)
   count = round(config.validation_fraction * num_examples)
-  if not 0 < count < num_examples:
-    raise UserError(
-        f'{setting("validation_fraction")} must leave examples on both sides; '
-        f'got {config.validation_fraction}, which is {count} of {num_examples} '
-        f'training examples. {setting("validation_fraction")}=0.1 is usual')
+  require(0 < count < num_examples, 'validation_fraction',
+          'must leave examples on both sides', f'{config.validation_fraction}, '
+          f'which is {count} of {num_examples} training examples',
+          f'{setting("validation_fraction", 0.1)} is usual')
   seed = config.split_seed(), *_VALIDATION_STREAM
   return used[subset(seed, num_examples, count)]
 
@@ -116,13 +112,11 @@ def _with_examples(config, dataset, indices):
 def _partition(config, dataset):
   """Returns for each client the indices of its training examples."""
   name, part = config.partition.name, config.partition
-  if name == 'feature_noise' and dataset.num_tokens:
-    raise UserError(f'{setting("partition")}=feature_noise adds noise to '
-                    'inputs, and those of '
-                    f'{setting("dataset", config.dataset)} are tokens; give '
-                    f'another {setting("partition")}')
+  require(name != 'feature_noise' or not dataset.num_tokens, 'partition',
+          'must not add noise to inputs that are tokens, as those of '
+          f'{setting("dataset", config.dataset)}', name, 'Give another one')
   if name in ('dirichlet', 'shards'):
-    label_shift.check_classes(dataset, setting('partition', name))
+    label_shift.check_classes(dataset, 'partition', name)
   labels, num_clients = dataset.train_labels, config.num_clients
   clients = parts.make(
       'partition', part, dataset=dataset, labels=labels,
@@ -132,7 +126,7 @@ def _partition(config, dataset):
   if name == 'file':
     return clients_lib.checked(
         clients, len(labels), f'{setting("partition", part)}: client {{}}',
-        ', or name the file of a run of the same data set')
+        '. Or name the file of a run of the same data set')
   return _checked(part, clients, num_clients, len(labels)
                   ) if part.is_own else clients
 
@@ -144,17 +138,14 @@ def _checked(part, clients, num_clients, num_examples):
   mapping from names of clients to them. Clients may share examples.
   """
   place = user_code.place(parts.function_of('partition', part))
-  if not isinstance(clients, Iterable) or isinstance(clients, str):
-    raise UserError(f'{setting("partition", part)} must return a list of index '
-                    f'arrays, one per client, got a {type(clients).__name__}; '
-                    f'fix it{place}')
+  require(isinstance(clients, Iterable) and not isinstance(clients, str),
+          'partition', 'must return a list of index arrays, one per client',
+          f'a {type(clients).__name__} of {part}', f'Fix it{place}')
   if not isinstance(clients, Mapping | Clients):  # a generator may fail
     clients = user_code.call('partition', part.name, list, clients)
-  if len(clients) != num_clients:
-    raise UserError(
-        f'{setting("partition", part)} must give the examples of each of '
-        f'{setting("num_clients", num_clients)} clients, got {len(clients)} '
-        f'clients; fix it{place}')
+  require(len(clients) == num_clients, 'partition', 'must return the examples '
+          f'of each of {setting("num_clients", num_clients)} clients',
+          f'{len(clients)} clients of {part}', f'Fix it{place}')
   return clients_lib.checked(
       clients, num_examples, f'{setting("partition", part)}: client {{}}',
       place)
@@ -169,7 +160,6 @@ def read_file(path: File, num_clients: FromRun[int]) -> Clients:
   Args:
     path: the file, such as WORKDIR/partition.npz.
   """
-  source = f'{setting("partition")}=file(path={path})'
   place = files.user_path(path, 'partition.path')
   try:
     with np.load(place, allow_pickle=False) as file:
@@ -186,17 +176,14 @@ def read_file(path: File, num_clients: FromRun[int]) -> Clients:
         names)
   except Exception as error:  # a damaged file can raise almost anything
     raise UserError(
-        f'{source} must hold the arrays sizes and indices, got '
-        f'{errors.first_line(error)}; write it again, or name the '
-        'partition.npz of a run') from error
-  if len(sizes) != num_clients:
-    raise UserError(
-        f'{source} has {len(sizes)} clients, got '
-        f'{setting("num_clients", num_clients)}; give '
-        f'{setting("num_clients", len(sizes))}, or name another file')
-  if left_out:
-    raise UserError(
-        f'{source} is of a run with other examples than those of its clients '
-        f'({", ".join(left_out)}), which would be left out; repeat the run '
-        f'with its own {setting("partition")} and seed, or name another file')
+        'path', 'must name a file with the arrays sizes and indices',
+        f'{path} ({errors.first_line(error)})',
+        'Write it again, or name the partition.npz of a run') from error
+  require(len(sizes) == num_clients, 'num_clients', f'must be {len(sizes)}, as '
+          f'in {setting("path", path)}', num_clients,
+          f'Give {setting("num_clients", len(sizes))}, or name another file')
+  require(not left_out, 'path', 'must name the file of a run without other '
+          'examples than those of its clients, which would be left out',
+          f'{path} with {", ".join(left_out)}', 'Repeat the run with its own '
+          f'{setting("partition")} and seed, or name another file')
   return clients

@@ -34,9 +34,9 @@ def check() -> None:
     named = jax.config.jax_platforms  # type: ignore[attr-defined]
     reason = str(error).partition('\n')[0] or 'there is no such device'
     raise UserError(
-        f'JAX_PLATFORMS={named or ""} must name devices that JAX can use; got '
-        f'none ({reason}). Unset it, or install JAX for them: moon-jax doctor '
-        'describes this machine') from error
+        '', 'JAX_PLATFORMS must name devices that JAX can use',
+        f'JAX_PLATFORMS={named or ""} ({reason})', 'Unset it, or install JAX '
+        'for them: moon-jax doctor describes this machine') from error
 
 
 def mesh(num_lanes: int = 1, most: int | None = None) -> Mesh:

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from moon_jax.errors import first_line, setting, UserError
+from moon_jax.errors import first_line, require, setting, UserError
 
 _CONNECT_SECONDS = 300  # the most that processes wait for the first one
 _EXIT_DELAY_SECONDS = 2  # by which the first process exits after the others
@@ -44,10 +44,10 @@ def join(coordinator_address: str = '', num_processes: int = 0,
         heartbeat_timeout_seconds=_HEARTBEAT_SECONDS)
   except (RuntimeError, ValueError, OSError) as error:
     raise UserError(
-        f'{setting("coordinator_address", coordinator_address)}: the processes '
-        f'of this run could not connect ({first_line(error)}); start all of '
-        'them with an address that each can reach, or run a single process '
-        f'with {setting("num_processes")}=1') from error
+        'coordinator_address', 'must connect the processes of this run',
+        f'{coordinator_address or "none"} ({first_line(error)})',
+        'Start all of them with an address that each can reach, or run one '
+        f'process: {setting("num_processes", 1)}') from error
   # XLA has installed a handler that ignores SIGTERM; this restores Python's.
   signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
   if not is_first():
@@ -73,33 +73,32 @@ def _wait_for(address, count, index):
     except OSError as error:
       if time.monotonic() > deadline:
         raise UserError(
-            f'{setting("coordinator_address", address)}: no process answered '
-            f'for {_CONNECT_SECONDS} s ({error}); start '
-            f'{setting("process_id")}=0 there, or give the address of its '
-            'machine') from error
+            'coordinator_address', 'must be that of a process that answers in '
+            f'{_CONNECT_SECONDS} s', f'{address} ({error})',
+            f'Start {setting("process_id", 0)} there, or give the address of '
+            'its machine') from error
       time.sleep(1)
 
 
 def _check(address, count, index, is_cluster):
   port = re.fullmatch(r'\S+:(\d{1,5})', address)
-  if address and not (port and 0 < int(port[1]) < 2**16):
-    raise UserError(f'{setting("coordinator_address")} must be HOST:PORT, such '
-                    f'as 10.0.0.1:1234, got {address}')
-  if count < 0 or index < -1 or index >= max(count, 1) and not is_cluster:
-    raise UserError(
-        f'{setting("process_id")} must be from 0 to {setting("num_processes")} '
-        f'- 1, got {setting("process_id", index)} '
-        f'{setting("num_processes", count)}; number the processes from 0')
+  require(not address or port and 0 < int(port[1]) < 2**16,
+          'coordinator_address', 'must be HOST:PORT', address,
+          'Write it as 10.0.0.1:1234')
+  require(count >= 0 and index >= -1 and (index < max(count, 1) or is_cluster),
+          'process_id', f'must be from 0 to {setting("num_processes")} - 1',
+          f'{setting("process_id", index)} {setting("num_processes", count)}',
+          'Number the processes from 0')
   if is_cluster or count == 1:
     return
   given = bool(address), count > 1, index >= 0
   if any(given) and not all(given):
     raise UserError(
-        f'{setting("coordinator_address")}, {setting("num_processes")} and '
-        f'{setting("process_id")} must be given together, got '
+        'coordinator_address', f'must be given with {setting("num_processes")} '
+        f'and {setting("process_id")}',
         f'{setting("coordinator_address", address)} '
-        f'{setting("num_processes", count)} {setting("process_id", index)}; '
-        'give all three for several processes, or none for one')
+        f'{setting("num_processes", count)} {setting("process_id", index)}',
+        'Give all three for several processes, or none for one')
 
 
 def _is_cluster():
@@ -151,13 +150,15 @@ def run_on_first_process(function: Callable[[], Any]) -> Any:
     try:
       message = {'value': function()}
     except UserError as error:
-      message = {'error': str(error)}
+      message = {'error': vars(error), 'text': str(error)}
   text = json.dumps(message).encode()
   length = int(_sum([len(text) * is_first()])[0])
   text = _sum(list(text) if is_first() else [0] * length, 'uint8')
   message = json.loads(bytes(text))
   if 'error' in message:
-    raise UserError(message['error'])
+    received = UserError(**message['error'])
+    received.args = message['text'],  # with its place
+    raise received
   return message['value']
 
 

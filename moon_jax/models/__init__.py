@@ -17,7 +17,7 @@ import numpy as np
 
 from moon_jax.config import spelling
 from moon_jax.config.parts import FromRun
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 from moon_jax.models import base, networks, user
 from moon_jax.models import joint as joint
 from moon_jax.models.arithmetic import Arithmetic
@@ -56,24 +56,24 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
   The other arguments are those of `base.Options` and `Arithmetic`, and fields
   of the module.
   """
-  if name not in MODELS:
-    raise UserError(f'name must be one of {", ".join(MODELS)}; got {name!r}')
-  if not isinstance(num_classes, int | np.integer) or num_classes < 1:
-    got = num_classes if isinstance(num_classes, int | float | str) else (
-        type(num_classes).__name__)
-    raise UserError('num_classes must be an integer of at least 1; got '
-                    f'{got}. Pass data.num_classes')
+  require(name in MODELS, 'name', f'must be one of {", ".join(MODELS)}',
+          repr(name), 'Correct it')
+  require(isinstance(num_classes, int | np.integer) and num_classes >= 1,
+          'num_classes', 'must be an integer of at least 1',
+          num_classes if isinstance(num_classes, int | float | str)
+          else type(num_classes).__name__, 'Pass data.num_classes')
   for option, value in {'dtype': dtype, 'norm': norm, 'precision': precision,
                         'convolution': convolution}.items():
     known = _CHOICES[option]
     if value not in known:
       raise UserError(option, f'must be one of {", ".join(known)}', repr(value),
-                      spelling.remedy(option, value, known))
-  if projection_dim is not None and (
-      not isinstance(projection_dim, int | np.integer) or projection_dim < 1):
-    raise UserError(f'{setting("projection_dim")} must be an integer of at '
-                    'least 1, or None for no projection head; got '
-                    f'{projection_dim!r}. The paper uses 256')
+                      spelling.remedy(option, value, known)
+                      or f'{setting(option, known[0])} is the default')
+  require(
+      projection_dim is None
+      or isinstance(projection_dim, int | np.integer) and projection_dim >= 1,
+      'projection_dim', 'must be an integer of at least 1, or None for no '
+      'projection head', repr(projection_dim), 'The paper uses 256')
   return user.wrap(MODELS[name](base.Options(
       num_classes, projection_dim, Arithmetic(dtype, precision, convolution),
       norm, num_tokens, task), **fields))
@@ -171,10 +171,9 @@ def transformer(num_tokens: FromRun[int], num_classes: FromRun[int] = 0,
   Examples:
     >>> model = moon_jax.transformer(data.num_tokens)
   """
-  if num_heads < 1 or width % num_heads:
-    raise UserError(f'{setting("width")} must be a multiple of '
-                    f'{setting("num_heads")}; got {setting("width", width)}, '
-                    f'{setting("num_heads", num_heads)}')
+  require(num_heads > 0 and width % num_heads == 0, 'width', 'must be a '
+          f'multiple of {setting("num_heads", num_heads)}', width,
+          'Change one of them')
   return make('transformer', num_classes or num_tokens, projection_dim, dtype,
               num_tokens=num_tokens, task=task, width=width,
               num_layers=num_layers, num_heads=num_heads)

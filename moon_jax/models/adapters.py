@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax import trees
-from moon_jax.errors import UserError
+from moon_jax.errors import require, UserError
 from moon_jax.models import layers
 from moon_jax.models import user as user_model
 from moon_jax.models.base import Model, Variables
@@ -68,9 +68,8 @@ def lora(model: Model, rank: int = 4, where: Where = '', *,
 
   See also: `freeze`.
   """
-  if not isinstance(rank, int) or rank < 1:
-    raise UserError(f'rank must be an integer of at least 1; got {rank!r}. '
-                    'rank=4 is usual')
+  require(isinstance(rank, int) and rank >= 1, 'rank', 'must be an integer of '
+          'at least 1', repr(rank), 'rank=4 is usual')
   return _partial(
       model, _matcher(train) if train is not None else lambda path: False,
       variables, seed, _matcher(where), rank,
@@ -103,9 +102,9 @@ def freeze(model: Model, where: Where, *, variables: Variables | None = None,
 def _matcher(where):
   if callable(where):
     return where
-  if not isinstance(where, str):
-    raise UserError('where and train must be a regular expression or a function'
-                    f" of a path; got {where!r}. 'fc1|fc2' matches both")
+  require(isinstance(where, str), '', 'where and train must be a regular '
+          'expression or a function of a path', repr(where),
+          "'fc1|fc2' matches both")
   return lambda path: bool(re.search(where, path))
 
 
@@ -115,9 +114,8 @@ def _partial(model: Model, is_trained: Callable[[str], bool],
              scale: float = 0.) -> Model:
   """Returns a network of which some parameters and the adapters train."""
   user_model.check_type(model)
-  if model.frozen is not None:
-    raise UserError('lora and freeze take a network without frozen weights; '
-                    'got one that has some. Give both `where` and `train`')
+  require(model.frozen is None, 'model', 'must be a network without frozen '
+          'weights', 'one that has some', 'Give both `where` and `train`')
 
   def split(params):
     """Returns the parameters that train and those that do not, by path."""
@@ -129,9 +127,9 @@ def _partial(model: Model, is_trained: Callable[[str], bool],
     if given is None:
       return jax.jit(model.init)(key, inputs)
     expected = jax.eval_shape(model.init, key, inputs)
-    if difference := trees.difference(given, expected):
-      raise UserError(f'variables must be those of the network; {difference}. '
-                      'Give those of a network like it')
+    difference = trees.difference(given, expected)
+    require(not difference, 'variables', 'must be those of the network',
+            f'others: {difference}', 'Give those of a network like it')
     return jax.tree.map(jnp.asarray, given)
 
   def frozen(inputs):
@@ -140,10 +138,9 @@ def _partial(model: Model, is_trained: Callable[[str], bool],
   def init(key, inputs):
     variables = base(key, inputs)
     trained, rest = split(variables['params'])
-    if not rest or not (trained or is_adapted):
-      raise UserError(
-          f'where must select some parameters, got {"all" if rest else "none"} '
-          f'of {", ".join(map(_name, {**trained, **rest}))}')
+    require(rest and (trained or is_adapted), 'where', 'must select some '
+            f'parameters of {", ".join(map(_name, {**trained, **rest}))}',
+            'all' if rest else 'none', 'Name layers, not all of them')
     stream = jax.random.fold_in(key, _STREAM)
     for i, (path, (stacked, num_in, num_out)) in enumerate(sorted(
         _dense_layers(model, inputs, is_adapted).items())):
@@ -214,8 +211,8 @@ def _dense_layers(model, inputs, is_adapted):
         getattr(module, 'batch_dims', ()) or {axis % x.ndim for axis in axes}
         != {*range(x.ndim - num_in, x.ndim)}):
       raise UserError(
-          'lora adapts dense layers of the last axes, without batch_dims; got '
-          f'{_name(module.path)} of axis {axes}. Name others with where')
+          'where', 'must match dense layers of the last axes, without '
+          'batch_dims', f'{_name(module.path)} of axis {axes}', 'Name others')
     kernel = module.get_variable('params', 'kernel')
     found[module.path] = (getattr(kernel, 'shape', None),
                           math.prod(x.shape[-num_in:]),
@@ -225,10 +222,8 @@ def _dense_layers(model, inputs, is_adapted):
   with _each_dense(record):
     params = jax.eval_shape(
         lambda: model.init(jax.random.key(0), inputs))['params']
-  if not found:
-    raise UserError('lora adapts dense layers of Flax linen, such as nn.Dense; '
-                    f'the network has none{model.place}. moon_jax.freeze takes '
-                    'any network')
+  require(found, 'model', 'must have dense layers of Flax linen, such as '
+          'nn.Dense', f'none{model.place}', 'moon_jax.freeze takes any network')
   kernels = traverse_util.flatten_dict(params)
   adapted = {}
   for path, (shape, num_in, num_out) in found.items():
@@ -240,13 +235,11 @@ def _dense_layers(model, inputs, is_adapted):
       if shape and kernel is not None and (
           shape in itertools.combinations(kernel.shape, len(shape))):
         stacked = kernel.shape[:kernel.ndim - len(shape)]
-      if stacked and kernel.shape != stacked + shape:
-        raise UserError(
-            f'lora adapts layers whose parameters are stacked along axis 0; '
-            f'got {_name(path)}/kernel {list(kernel.shape)} of layers with '
-            f"{list(shape)}. Give nn.scan variable_axes={{'params': 0}}")
+      require(not stacked or kernel.shape == stacked + shape, 'where', 'must '
+              'match layers whose parameters are stacked along axis 0',
+              f'{_name(path)}/kernel {list(kernel.shape)} of layers with '
+              f'{list(shape)}', "Give nn.scan variable_axes={'params': 0}")
       adapted[path] = stacked, num_in, num_out
-  if not adapted:
-    raise UserError('where must match a dense layer; got '
-                    f'{", ".join(map(_name, found))} in the network')
+  require(adapted, 'where', 'must match a dense layer of '
+          f'{", ".join(map(_name, found))}', 'none', 'Name one of them')
   return adapted

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax import tasks
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting
 from moon_jax.models.arithmetic import Arithmetic, FLOAT32
 
 Variables = dict[str, Any]  # {'params': tree, ...: mutable state}
@@ -109,12 +109,13 @@ def check_inputs(model: str, inputs: jax.Array, kind: str,
   num_axes = {'images': 4, 'tokens': 2}.get(kind, inputs.ndim)
   dtype = jnp.signedinteger if kind == 'tokens' else jnp.floating
   shape = 'x'.join(map(str, inputs.shape[1:]))
-  if inputs.ndim != num_axes or not jnp.issubdtype(inputs.dtype, dtype):
-    raise UserError(
-        f'{setting("model", model)} takes {kind}; got {inputs.dtype} inputs of '
-        f'shape {shape or "none"}. {setting("model")}=simple_cnn takes images '
-        f'[N, H, W, C], {setting("model")}=mlp features, '
-        f'{setting("model")}=char_lstm tokens [N, T]')
-  if min_size and min(inputs.shape[1:3]) < min_size:
-    raise UserError(f'{setting("model", model)} needs images of at least '
-                    f'{min_size}x{min_size} pixels; got {shape}')
+  name = setting('model', model)
+  require(inputs.ndim == num_axes and jnp.issubdtype(inputs.dtype, dtype), '',
+          f'inputs of {name} must be {kind}',
+          f'{inputs.dtype} of shape {shape or "none"}',
+          f'{setting("model", "simple_cnn")} takes images [N, H, W, C], '
+          f'{setting("model", "mlp")} features, '
+          f'{setting("model", "char_lstm")} tokens [N, T]')
+  require(not min_size or min(inputs.shape[1:3]) >= min_size, '',
+          f'images for {name} must have at least {min_size}x{min_size} pixels',
+          shape, f'{setting("model", "mlp")} takes any size')

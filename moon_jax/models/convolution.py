@@ -27,7 +27,7 @@ from jax.extend import core
 import jax.numpy as jnp
 
 from moon_jax import platforms
-from moon_jax.errors import UserError
+from moon_jax.errors import require
 from moon_jax.models import arithmetic as arithmetic_lib
 from moon_jax.models.arithmetic import Arithmetic, FLOAT32
 
@@ -228,10 +228,8 @@ def fast_on_cpus(function: Callable[..., Any]) -> Callable[..., Any]:
   Examples:
     >>> model = moon_jax.Model(init, moon_jax.fast_on_cpus(apply))
   """
-  if not callable(function):
-    raise UserError('fast_on_cpus takes a function of arrays; got a '
-                    f'{type(function).__name__}. Pass the apply of a '
-                    'moon_jax.Model')
+  require(callable(function), 'function', 'must be a function of arrays',
+          f'a {type(function).__name__}', 'Pass the apply of a moon_jax.Model')
 
   @functools.wraps(function)
   def fast(*args, **kwargs):

@@ -18,7 +18,7 @@ import numpy as np
 from moon_jax import errors, tasks, trees, user_code
 from moon_jax.config import parts, spelling
 from moon_jax.config.parts import Part
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, UserError
 from moon_jax.models import layers
 from moon_jax.models.base import Model, Outputs
 from moon_jax.models.convolution import fast_on_cpus
@@ -50,8 +50,9 @@ def make(part: Part, **run: Any) -> Model:
   try:
     takes_rngs = 'rngs' in user_code.signature_of(factory).parameters
   except (TypeError, ValueError) as error:  # some built-in callables
-    raise UserError(f'{setting("model", part.name)} cannot be called '
-                    f'({error}); name a Python function or class') from error
+    raise UserError(
+        'model', 'must name a function or class of Python',
+        f'{part.name} ({error})', 'Name a function that calls it') from error
   if takes_rngs:
     made: Any = from_nnx(
         lambda rngs: parts.make('model', part, rngs=rngs, **run))
@@ -59,12 +60,10 @@ def make(part: Part, **run: Any) -> Model:
     made = parts.make('model', part, **run)
     if isinstance(made, nn.Module):
       made = user_code.call('model', part.name, from_flax, made)
-  if not isinstance(made, Model):
-    raise UserError(
-        f'{setting("model", part)} must return a Flax module or a '
-        'moon_jax.Model; got a '
-        f'{type(made).__name__}{user_code.place(factory)}. A factory of Flax '
-        'NNX modules takes an argument rngs')
+  require(isinstance(made, Model), 'model', 'must return a Flax module or a '
+          'moon_jax.Model', f'a {type(made).__name__} of {part}'
+          f'{user_code.place(factory)}',
+          'A factory of Flax NNX modules takes an argument rngs')
   return made._replace(place=made.place or user_code.place(factory))
 
 
@@ -88,8 +87,8 @@ def from_flax(module: nn.Module) -> Model:
   See also: `moon_jax.from_nnx`.
   """
   if not isinstance(module, nn.Module):
-    raise UserError('from_flax takes a module of flax.linen, not a class or a '
-                    f'function; got {kind_of(module)}{_remedy(module)}')
+    raise UserError('module', 'must be a module of flax.linen, not a class or '
+                    'a function', kind_of(module), _remedy(module))
   model = wrap(module)
   return model._replace(apply=fast_on_cpus(model.apply))
 
@@ -144,10 +143,10 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
 
   def make():
     module = factory(nnx.Rngs(0))
-    if not isinstance(module, nnx.Module):
-      raise UserError('a factory with an argument rngs must return a module of '
-                      f'Flax NNX; got a {type(module).__name__}'
-                      f'{_remedy(module)}{user_code.place(factory)}')
+    require(isinstance(module, nnx.Module), '', 'a factory with an argument '
+            'rngs must return a module of Flax NNX',
+            f'a {type(module).__name__}{user_code.place(factory)}',
+            _remedy(module))
     return module
 
   module = nnx.eval_shape(make)
@@ -169,8 +168,9 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
   def apply(variables, inputs, mask_B, train, key=None):
     params, rngs, rest = abstract
     if train and key is None and nnx.to_flat_state(rngs):
-      raise UserError('a network with random draws needs a key to train: '
-                      f'model.apply(..., train=True, key=key){place}')
+      raise UserError(
+          'key', 'must be given to train a network with random draws',
+          f'none{place}', 'Call model.apply(..., train=True, key=key)')
     module = nnx.merge(
         graphs[train], _filled(params, variables['params']),
         _restarted(rngs, jax.random.key(0) if key is None else key),
@@ -199,9 +199,9 @@ def _check_factory(factory):
     takes = '' if signature is None else (
         f' with the arguments ({", ".join(signature.parameters)})')
     raise UserError(
-        'from_nnx takes a function of nnx.Rngs that makes a module of Flax NNX;'
-        f' got {kind_of(factory)}{takes}{_remedy(factory)}'
-        f'{user_code.place(factory)}')
+        'factory', 'must be a function of nnx.Rngs that makes a module of Flax '
+        'NNX', f'{kind_of(factory)}{takes}{user_code.place(factory)}',
+        _remedy(factory))
 
 
 def _call_arguments(call, place: str) -> list[str]:
@@ -212,10 +212,9 @@ def _call_arguments(call, place: str) -> list[str]:
         parameter.empty) and parameter.kind not in (
             parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
       raise UserError(
-          'a network is called with its inputs and, by name, those of '
-          f'{", ".join(_ARGUMENTS)} that its __call__ takes; got __call__'
-          f'{inspect.signature(call)}{place}. Rename {parameter.name}, or give '
-          'it a default')
+          '', '__call__ of a network must take its inputs and, by name, any of '
+          f'{", ".join(_ARGUMENTS)}', f'{inspect.signature(call)}{place}',
+          f'Rename {parameter.name}, or give it a default')
   return [parameter.name for parameter in parameters
           if parameter.name in _ARGUMENTS]
 
@@ -234,9 +233,9 @@ def _to_outputs(result, place: str) -> Outputs:
     got = ('Outputs without logits' if isinstance(result, Outputs)
            else f'a {type(result).__name__}')
     raise UserError(
-        'a network must return logits, an array [B, K], or '
-        'moon_jax.Outputs(features=..., projection=..., logits=...); got '
-        f'{got}{place}')
+        '', 'a network must return logits, an array [B, K], or '
+        'moon_jax.Outputs(features=..., projection=..., logits=...)',
+        f'{got}{place}', 'Return the logits')
   if result.projection is None:
     result = result._replace(projection=result.features)
   # In the type of their sums; losses are computed in it.
@@ -282,25 +281,24 @@ def check_type(model: Any, name: str = 'model') -> None:
   """
   if isinstance(model, Model):
     return
-  remedy = _remedy(model) or (
-      f'; call it: {name_of(model)}(data.num_classes)' if callable(model)
-      else '; moon_jax.mlp(data.num_classes) makes one')
   raise UserError(
-      f'{name} must be a moon_jax.Model; got {kind_of(model)}{remedy}')
+      name, 'must be a moon_jax.Model', kind_of(model), _remedy(model) or (
+          f'Call it: {name_of(model)}(data.num_classes)' if callable(model)
+          else 'moon_jax.mlp(data.num_classes) makes one'))
 
 
 def _remedy(value):
-  """Returns "; " and how to make a network of a value of Flax, or ''."""
+  """Returns how to make a network of a value of Flax, or ''."""
   if isinstance(value, Model):
-    return '; it is a network already, so pass it as it is'
+    return 'It is a network already, so pass it as it is'
   is_class = inspect.isclass(value)
   kind = value if is_class else type(value)
   if issubclass(kind, nn.Module):
-    return ('; make a module and wrap it: moon_jax.from_flax('
+    return ('Make a module and wrap it: moon_jax.from_flax('
             f'{kind.__name__}(...))' if is_class
-            else '; wrap it: moon_jax.from_flax(...)')
+            else 'Wrap it: moon_jax.from_flax(...)')
   if issubclass(kind, nnx.Module):
-    return ('; wrap a function that makes it: moon_jax.from_nnx(lambda rngs: '
+    return ('Wrap a function that makes it: moon_jax.from_nnx(lambda rngs: '
             f'{kind.__name__}(..., rngs=rngs))')
   return ''
 
@@ -349,10 +347,10 @@ def check(model: Model, example: jax.Array, num_classes: int,
       user_code.call('model', own, shapes) if own else shapes())
   for (outputs, after), mode in zip(results, ('True', 'False')):
     _check_outputs(name, outputs, np.repeat(labels, 2, 0), num_classes, model)
-    if different := trees.difference(after, variables):
-      raise UserError(
-          f'{name} must return the variables of init when train={mode}; '
-          f'{different}{model.place}')
+    different = trees.difference(after, variables)
+    require(not different, '', f'{name} must return the variables of init when '
+            f'train={mode}', f'others: {different}{model.place}',
+            'Return the variables, changed or not')
   if model.task.name == 'classification' and (
       model.place or user_code.place(model.apply)):
     _warn_of_probabilities(name, model, inputs)
@@ -384,23 +382,22 @@ def _check_outputs(name, outputs, labels, num_classes, model):
       ) or not jnp.issubdtype(logits.dtype, jnp.floating):
     each = ''.join(f'{n}, ' for n in positions)
     raise UserError(
-        f'{name} must return logits of floating point [B, {each}{num_classes}],'
-        f' one for each example{" and position" * len(positions)} and class of '
-        f'the data set (task {task.name}); got '
-        f'{trees.shapes(logits)} for B = {batch_size}{place}')
-  if jnp.finfo(logits.dtype).bits < 32:
-    raise UserError(
-        f'{name} must return logits of float32, since losses are summed in '
-        f'their type; got {logits.dtype}{place}. Return logits.astype'
-        '(jax.numpy.float32)')
+        '', f'{name} must return logits of floating point '
+        f'[B, {each}{num_classes}], one for each '
+        f'example{" and position" * len(positions)} and class of the data set '
+        f'(task {task.name})',
+        f'{trees.shapes(logits)} for B = {batch_size}{place}',
+        'Its last layer has data.num_classes outputs')
+  require(jnp.finfo(logits.dtype).bits >= 32, '', f'{name} must return logits '
+          'of float32, since losses are summed in their type',
+          f'{logits.dtype}{place}', 'Return logits.astype(jax.numpy.float32)')
   tasks.check_functions(task, logits, labels)
   for field in ('features', 'projection'):
     value = getattr(outputs, field)
-    if value is not None and (
-        value.ndim != 2 or value.shape[0] != batch_size):
-      raise UserError(
-          f'{name} must return {field} [B, F], one row for each example; got '
-          f'{trees.shapes(value)} for B = {batch_size}{place}')
+    require(value is None or value.ndim == 2 and len(value) == batch_size, '',
+            f'{name} must return {field} [B, F], one row for each example',
+            f'{trees.shapes(value)} for B = {batch_size}{place}',
+            'Flatten other axes')
 
 
 def with_outputs(model: Model, names: Collection[str]) -> Model:

@@ -169,14 +169,13 @@ def _check_arrays(data):
     if tasks.get(data.task).name == 'classification':
       _check_label_array(name, f'{part}_inputs', labels, len(inputs), both)
     elif labels.dtype.kind == 'f':
-      arrays.check_precision(_require, name, labels)
+      arrays.check_precision(name, labels)
   kinds = [f'{x.dtype} {list(x.shape[1:])}'
            for x in (data.train_inputs, data.test_inputs)]
   require(kinds[0] == kinds[1], '', f'{data.name}: examples of train_inputs '
           'and test_inputs must have one type and shape', ' and '.join(kinds),
           'Convert test_inputs as train_inputs')
-  of_data = lambda is_valid, message: _require(
-      is_valid, f'{data.name}: {message}')
+  of_data = arrays.Check(data.name)
   if data.train_inputs.dtype.kind != 'i':  # tokens are not normalized
     arrays.mean_and_std(of_data, data._asdict(), data.train_inputs)
   arrays.augmentation(of_data, data._asdict(), data.train_inputs)
@@ -228,7 +227,7 @@ def _check_inputs(name, inputs, num_tokens):
     require(not is_bad.any(), '', f'{name} must be finite',
             f'NaN or infinity in {is_bad.sum()} examples, the first at index '
             f'{is_bad.argmax()}', 'Replace or remove them')
-    arrays.check_precision(_require, name, inputs)
+    arrays.check_precision(name, inputs)
 
 
 def _check_label_array(name, of, labels, count, both):

@@ -9,7 +9,7 @@ import os
 import pathlib
 from typing import Any
 
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 
 # Hexadecimal digits of hashes that name runs and contents of files: 64 bits, so
 # that two of 10,000 are equal with a probability of 3e-12.
@@ -25,9 +25,9 @@ def user_path(path: str | os.PathLike, flag: str = '') -> pathlib.Path:
   try:
     return pathlib.Path(path).expanduser()
   except RuntimeError as error:
-    given = setting(flag, path) if flag else path
-    raise UserError(f'{given}: there is no such home directory; write the full '
-                    'path') from error
+    raise UserError(
+        flag, 'a path ' * (not flag) + 'must begin with a home directory that '
+        'exists', path, 'Write the full path') from error
 
 
 def read_regular(path: pathlib.Path) -> bytes:
@@ -43,8 +43,9 @@ def read_text(path: str, content: str) -> str:
   try:
     return read_regular(file).decode('utf-8-sig')
   except (OSError, ValueError) as error:
-    raise UserError(f'{setting("path", path)} cannot be read ({error}); name a '
-                    f'text file with {content} on each line') from error
+    raise UserError(
+        'path', f'must name a text file with {content} on each line',
+        f'{path}, which cannot be read ({error})', 'Name another') from error
 
 
 def read_json_object(path: pathlib.Path) -> dict[str, Any] | None:
@@ -66,21 +67,18 @@ def existing_directory(name: str, title: str, data_dir: str, content: str,
 
   `name` is the value of --dataset, and `title` the data set's full name.
   """
-  if not data_dir:
-    raise UserError(
-        f'{setting("data_dir")} must name a directory for '
-        f'{setting("dataset", name)}; got none. Give one that holds '
-        f'{content}' + (
-            ', or an empty one to download into' if is_downloadable else ''))
+  requirement = f'must name a directory for {setting("dataset", name)}'
+  require(data_dir, 'data_dir', requirement, 'none',
+          f'Give one that holds {content}'
+          + ', or an empty one to download into' * is_downloadable)
   root = user_path(data_dir, 'data_dir')
-  if root.exists() and not root.is_dir():
-    raise UserError(f'{setting("data_dir", data_dir)} is a file; name the '
-                    'directory that holds it')
-  if not root.is_dir():
-    create = (f'create it (mkdir -p {data_dir}) to download {title} into it, '
-              'or ' if is_downloadable else '')
-    raise UserError(f'{setting("data_dir", data_dir)} is not a directory; '
-                    f'{create}name the directory that contains {title}')
+  require(not root.exists() or root.is_dir(), 'data_dir', requirement,
+          f'{data_dir}, which is a file', 'Name the directory that holds it')
+  require(root.is_dir(), 'data_dir', requirement,
+          f'{data_dir}, which does not exist',
+          f'Name the directory that contains {title}' + (
+              f', or create it (mkdir -p {data_dir}) to download into'
+              * is_downloadable))
   return root
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 
 _TIMEOUT = (4, 20)  # seconds: to connect, and between two pieces of data
 _CHUNK = 2**18  # bytes
@@ -176,9 +176,9 @@ def _read(published, path):
     remedy = ('Download it again' if _is_replaced(published, path, file) else
               f'Remove {remove}, and download {title} again')
     raise UserError(
-        f'{setting("data_dir")}: {file} is damaged or not readable: {reason}. '
-        f'{remedy}: moon-jax data get {published.name} '
-        '--data_dir=DIR') from error
+        'data_dir', f'must hold {title}, complete and readable',
+        f'{file}, which is damaged or not readable: {reason}', f'{remedy}: '
+        f'moon-jax data get {published.name} --data_dir=DIR') from error
   images, labels = map(np.concatenate, zip(*published.decode_fn(
       [blobs[name] for name in published.files])))
   labels, split = labels.astype(np.int32), published.num_images[0]
@@ -211,8 +211,8 @@ def locate(name: str, title: str, content: str, download: Download | None,
     return path
   if not (download and may_download):
     raise UserError(
-        f'{setting("data_dir", root)} must hold {title} as {content}; got none '
-        f'of them. Download it: moon-jax data get {name} --data_dir={root}')
+        'data_dir', f'must hold {title} as {content}', f'{root} without them',
+        f'Download it: moon-jax data get {name} --data_dir={root}')
   print(f'{title} is not in {root} (searched for {content}); downloading '
         f'{download.url}', flush=True)
   return fetch(download.url, download.md5, root)
@@ -236,29 +236,26 @@ def fetch(url: str, checksum: str, directory: pathlib.Path,
 
   if path.is_file() and is_intact(path):
     return path
-  if not os.access(directory, os.W_OK):
-    raise UserError(
-        f'{setting("data_dir", directory)} must be writable to download {name} '
-        'into it; name another directory')
+  require(os.access(directory, os.W_OK), 'data_dir', 'must be writable to '
+          f'download {name} into it', directory, 'Name another directory')
   try:
     _download(url, part)
   except requests.RequestException as error:
     raise UserError(
-        f'{setting("data_dir", directory)} lacks {name}, and {url} could not '
-        f'be downloaded ({type(error).__name__}). Download it on a machine '
-        f'with network access, copy it into {directory}, and run '
-        'again') from error
+        'data_dir', f'must hold {name} if {url} cannot be downloaded',
+        f'{directory} without it, and {type(error).__name__}',
+        f'Download it on a machine with network access, copy it into '
+        f'{directory}, and run again') from error
   except OSError as error:
     raise UserError(
-        f'{setting("data_dir", directory)} must be a directory in which {name} '
-        f'can be written, got {error.strerror or error}; free space or name '
-        'another'
-        ) from error
+        'data_dir', f'must be a directory in which {name} can be written',
+        f'{directory} ({error.strerror or error})',
+        'Free space or name another') from error
   if not is_intact(part):
     part.unlink()
     raise UserError(
-        f'{url} does not have the expected {algorithm} {checksum}. Run again, '
-        f'or copy {name} into {setting("data_dir", directory)}')
+        '', f'{url} must have the {algorithm} {checksum}', 'another file',
+        f'Run again, or copy {name} into {setting("data_dir", directory)}')
   part.replace(path)
   return path
 

@@ -20,7 +20,7 @@ from moon_jax.data.sources import (
   tiny_imagenet,
 )
 from moon_jax.data.sources.images import PUBLISHED
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import UserError
 
 # name -> loader(data_dir). The names are the choices of Config.dataset.
 SOURCES: dict[str, Callable[..., Dataset]] = {
@@ -86,9 +86,9 @@ def load_dataset(dataset: str, data_dir: str = '') -> Dataset:
     loaded: Any = source(data_dir)
   except OSError as error:  # for example, a directory without search permission
     raise UserError(
-        f'{setting("data_dir", data_dir)} cannot be read '
-        f'({error.strerror or error}); fix its permissions, or name another '
-        'directory') from error
+        'data_dir', 'must be readable',
+        f'{data_dir} ({error.strerror or error})',
+        'Fix its permissions, or name another directory') from error
   # One field at a time, so that each original array is freed.
   for field in 'train_inputs', 'train_labels':
     if not mapped.is_mapped(getattr(loaded, field)):

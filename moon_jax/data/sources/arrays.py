@@ -33,7 +33,7 @@ its clients. Pickled objects are refused, so a file cannot run code.
 from collections.abc import Mapping, Sequence
 import numbers
 import re
-from typing import Any
+from typing import Any, NamedTuple
 import warnings
 import zipfile
 
@@ -43,7 +43,7 @@ from moon_jax import user_code
 from moon_jax.data import mapped
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 
 REQUIRED = ('x_train', 'y_train', 'x_test', 'y_test')
 OPTIONAL = ('client_train', 'client_test', 'mean', 'std', 'class_names',
@@ -55,19 +55,16 @@ _HUGE = 1e30  # larger values can overflow in float32 arithmetic
 # whose deviation is a smaller part of the largest value are constant.
 _SPREAD, _EQUAL = 1e-3, 1e-12
 _CHUNK = 10_000  # rows
-NUMBERING = ('number the classes of both from 0: numpy.searchsorted(names, '
+NUMBERING = ('Number the classes of both from 0: numpy.searchsorted(names, '
               'labels) with names = numpy.unique([*y_train, *y_test])')
 
 
 def load_npz(data_dir: str) -> Dataset:
   """Reads the arrays of an npz file, whose path is `data_dir`."""
   path = files.user_path(data_dir, 'data_dir')
-  if not path.is_file():
-    raise UserError(
-        f'{setting("data_dir")} must name a file for {setting("dataset")}=npz; '
-        f'got {data_dir!r}. numpy.savez(FILE, x_train=..., y_train=..., '
-        'x_test=..., y_test=...) writes one')
-  source = setting('data_dir', data_dir)
+  require(path.is_file(), 'data_dir', 'must name a file for '
+          f'{setting("dataset")}=npz', repr(data_dir), 'numpy.savez(FILE, '
+          'x_train=..., y_train=..., x_test=..., y_test=...) writes one')
   try:
     if not zipfile.is_zipfile(path):
       raise ValueError(f'its {path.stat().st_size:,} bytes are not a complete '
@@ -77,9 +74,10 @@ def load_npz(data_dir: str) -> Dataset:
   except Exception as error:  # a damaged file can raise almost anything
     reason = ('it holds pickled objects' if 'pickle' in str(error)
               else str(error).partition('\n')[0])
-    raise UserError(f'{source} cannot be read as an npz file of plain arrays '
-                    f'({reason}); write it again with numpy.savez') from error
-  return to_dataset(path.stem, source, loaded)
+    raise UserError(
+        'data_dir', 'must name an npz file of plain arrays',
+        f'{data_dir} ({reason})', 'Write it again with numpy.savez') from error
+  return to_dataset(path.stem, setting('data_dir', data_dir), loaded)
 
 
 def load_npy(data_dir: str) -> Dataset:
@@ -98,8 +96,8 @@ def _read_npy(path):
   except (OSError, ValueError) as error:
     reason = str(error).partition('\n')[0]
     raise UserError(
-        f'{setting("data_dir")}: {path} cannot be read as a plain npy file '
-        f'({reason}); write it again with numpy.save') from error
+        'data_dir', 'must hold npy files of plain arrays', f'{path} ({reason})',
+        'Write it again with numpy.save') from error
   return array if path.stem == 'x_train' else np.array(array)
 
 
@@ -108,34 +106,53 @@ def load_custom(name: str, data_dir: str) -> Dataset:
   loader = user_code.load('dataset', name)
   place = str(files.user_path(data_dir, 'data_dir')) if data_dir else ''
   loaded = user_code.call('dataset', name, loader, place)
-  if not isinstance(loaded, Mapping):
-    raise UserError(f'{setting("dataset", name)} must return a dict of arrays, '
-                    f'{", ".join(REQUIRED)}; got a {type(loaded).__name__}')
+  require(isinstance(loaded, Mapping), 'dataset', 'must return a dict of '
+          f'arrays, {", ".join(REQUIRED)}',
+          f'a {type(loaded).__name__} of {name}', f'Correct {name}')
   loaded = user_code.call('dataset', name, dict, loaded)
   return to_dataset(name, setting('dataset', name), loaded)
 
 
-def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:
+class Check(NamedTuple):
+  """Raises errors about arrays: "SOURCE: ARRAY must be ...".
+
+  Attributes:
+    source: origin of the arrays.
+    titles: what errors call an array; by default its name.
+  """
+
+  source: str
+  titles: Mapping[str, str] = {}
+
+  def __call__(self, is_valid: object, requirement: str, got: object = '',
+               remedy: str = '') -> None:
+    require(is_valid, '', f'{self.source}: {requirement}', got, remedy)
+
+  def title(self, key: str) -> str:
+    return self.titles.get(key, key)
+
+
+def to_dataset(name: str, source: str, arrays: Mapping[str, Any],
+               titles: Mapping[str, str] = {}) -> Dataset:
   """Checks and converts arrays to a data set.
 
   Args:
     name: name of the data set.
     source: origin of the arrays; error messages begin with it.
     arrays: the arrays of the module docstring by name.
+    titles: what error messages call some of them.
 
   Raises:
     UserError: if an array is missing or invalid; the message names it.
   """
-  def check(is_valid, message):
-    if not is_valid:
-      raise UserError(f'{source}: {message}')
-
+  check = Check(source, titles)
   missing = [key for key in REQUIRED if key not in arrays]
-  check(not missing, f'lacks {", ".join(missing)}; it must hold '
-        f'{", ".join(REQUIRED)} and may hold {", ".join(OPTIONAL)}')
+  check(not missing, f'the arrays {", ".join(REQUIRED)} must be there',
+        f'none of {", ".join(missing)}', f'Add them; {", ".join(OPTIONAL)} may '
+        'be there, too')
   unknown = [str(key) for key in arrays if key not in REQUIRED + OPTIONAL]
-  check(not unknown, f'names must be among {", ".join(REQUIRED + OPTIONAL)}; '
-        f'got {", ".join(unknown)}. Rename or remove them')
+  check(not unknown, f'names must be among {", ".join(REQUIRED + OPTIONAL)}',
+        ', '.join(unknown), 'Rename or remove them')
   given = [_array(check, key, _columns(check, key, arrays[key]))
            for key in ('x_train', 'x_test')]
   _check_same_columns(check, arrays)
@@ -149,7 +166,7 @@ def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:
   num_tokens = 0
   if is_tokens:
     check(not {'mean', 'std'} & set(arrays),
-          'mean and std do not apply to tokens; remove them')
+          'mean and std must not be given for tokens', remedy='Remove them')
     num_tokens = 1 + int(max(mapped.bounds(x)[1] for x in (x_train, x_test)))
     # The smallest signed dtype, to save device memory.
     dtype = next(t for t in (np.int8, np.int16, np.int32)
@@ -158,9 +175,10 @@ def to_dataset(name: str, source: str, arrays: Mapping[str, Any]) -> Dataset:
       x_train = _converted(check, 'x_train', x_train, dtype)
       x_test = x_test.astype(dtype)
   check(x_train.shape[1:] == x_test.shape[1:] and x_train.dtype == x_test.dtype,
-        'examples of x_train and x_test must have the same dtype and shape; '
-        f'got {x_train.dtype} {list(x_train.shape[1:])} and {x_test.dtype} '
-        f'{list(x_test.shape[1:])}. Convert x_test as x_train')
+        f'examples of {check.title("x_train")} and {check.title("x_test")} '
+        'must have the same dtype and shape', ' and '.join(
+            f'{x.dtype} {list(x.shape[1:])}' for x in (x_train, x_test)),
+        'Convert those for testing as those for training')
   task = arrays.get('task', 'classification')
   task = task if isinstance(task, tuple) else str(task)
   labels = [_array(check, key, arrays[key]) for key in ('y_train', 'y_test')]
@@ -189,13 +207,12 @@ def _columns(check, key, value):
   if unnamed:
     warnings.warn(f'{key}: the column {unnamed[0]!r} has no name, as row '
                   'numbers have, and is left out', stacklevel=4)
-  columns = {name: _array(check, f'the column {name!r} of {key}', value[name])
+  columns = {name: _array(check, f'column {name!r} of {key}', value[name])
              for name in value.columns if name not in unnamed}
   others = [name for name, x in columns.items() if x.dtype.kind not in 'biuf']
-  check(not others, f'{key} must have columns of numbers; got {others[:5]}. '
-        'Encode them, for example with pandas.get_dummies of the training and '
-        'the test rows together, or drop them')
-  check(columns, f'{key} has no column of numbers')
+  check(columns and not others, f'{key} must have columns of numbers',
+        others[:5], 'Encode others, for example with pandas.get_dummies of the '
+        'training and the test rows together, or drop them')
   return np.stack([x.astype(np.float64) for x in columns.values()], 1)
 
 
@@ -209,8 +226,8 @@ def _check_same_columns(check, arrays):
   names = [[name for name in getattr(arrays[key], 'columns', ())
             if not is_unnamed(name)] for key in ('x_train', 'x_test')]
   check(not all(names) or names[0] == names[1], 'x_train and x_test must have '
-        f'the same columns in the same order; got {names[0][:5]} and '
-        f'{names[1][:5]}. x_test[x_train.columns] orders them')
+        'the same columns in the same order', f'{names[0][:5]} and '
+        f'{names[1][:5]}', 'x_test[x_train.columns] orders them')
 
 
 def _array(check, key, value):
@@ -218,20 +235,22 @@ def _array(check, key, value):
 
   Arrays of other objects, which are only refused, stay as they are.
   """
-  check(not isinstance(value, np.ma.MaskedArray), f'{key} is a masked array; '
-        'replace or remove the masked values')
-  check(not hasattr(value, 'toarray'), f'{key} is a sparse array; give '
-        f'{key}.toarray()')
+  title = check.title(key)
+  requirement = f'{title} must be a plain array'
+  check(not isinstance(value, np.ma.MaskedArray), requirement, 'a masked array',
+        'Replace or remove the masked values')
+  check(not hasattr(value, 'toarray'), requirement, 'a sparse array',
+        f'Give {key}.toarray()')
   try:
     array = np.asarray(value)
   except Exception as error:  # a ragged list, or an error of an array-like
-    check(False, f'{key} cannot be converted to an array '
-          f'({str(error).partition(".")[0]}); give rows of equal length')
+    check(False, requirement, str(error).partition('.')[0],
+          'Give rows of equal length')
   if array.dtype == object and array.size:
     missing = np.flatnonzero([_is_missing(x) for x in array.flat])
-    check(not len(missing), f'{key} has {len(missing):,} missing values, the '
-          f'first at index {missing[:1].tolist()}. Fill them, or remove these '
-          'examples')
+    check(not len(missing), f'{title} must have no missing values',
+          f'{len(missing):,}, the first at index {missing[:1].tolist()}',
+          'Fill them, or remove these examples')
     array = _of_objects(array)
   elif array.dtype.kind == 'T':  # strings of any length
     array = np.array(array.tolist())
@@ -311,41 +330,43 @@ def _rounded(x):
 
 def _inputs(check, key, x, offset_F):
   """Returns images as uint8 [N, H, W, C], features as float32, or tokens."""
-  check(x.ndim, f'{key} must be an array; got a {x.dtype.type.__name__}')
-  check(x.size, f'{key} is empty, of shape {list(x.shape)}')
+  title, shape = check.title(key), list(x.shape)
+  check(x.ndim, f'{title} must be an array', f'a {x.dtype.type.__name__}',
+        'Give one row for each example')
+  check(x.size, f'{title} must have examples', f'shape {shape}', 'Add some')
   if mapped.is_mapped(x):
     check(key != 'x_train' or x.flags.c_contiguous,
-          f'{key} is a memory map that is not contiguous; save it with '
-          'numpy.save(FILE, numpy.ascontiguousarray(x))')
+          f'{title} must be contiguous as a memory map', 'other strides',
+          'numpy.save(FILE, numpy.ascontiguousarray(x)) writes it')
     x = x if key == 'x_train' else np.array(x)
   if x.dtype == np.uint8:
-    check(x.ndim in (3, 4), f'{key} is uint8, so it must be images [N, H, W, C]'
-          f' or [N, H, W]; got {list(x.shape)}. Give features as float32, '
-          'tokens as int32')
-    check(not has_channels_first(x.shape),
-          f'{key} is {list(x.shape)}, which looks like channels first; give '
-          '[N, H, W, C]: x.transpose(0, 2, 3, 1)')
+    requirement = f'{title}, of uint8, must be images [N, H, W, C] or [N, H, W]'
+    check(x.ndim in (3, 4), requirement, shape,
+          'Give features as float32, tokens as int32')
+    check(not has_channels_first(x.shape), requirement,
+          f'{shape}, which looks like channels first',
+          'x.transpose(0, 2, 3, 1) reorders them')
     return x[..., None] if x.ndim == 3 else x
   if x.dtype.kind == 'f':
-    check(x.ndim > 1, f'{key} must be [N, F] or more axes; got '
-          f'{list(x.shape)}. Give one feature as [N, 1]')
+    check(x.ndim > 1, f'{title} must be [N, F] or more axes', shape,
+          'Give one feature as [N, 1]')
     if offset_F is not None and x.shape[-1:] == offset_F.shape:
       x = x - offset_F
     x = _converted(check, key, x, np.float32)
     is_bad = np.concatenate([~np.isfinite(part).reshape(len(part), -1).all(1)
                              for part in mapped.chunks(x)])
-    check(not is_bad.any(), f'{key} must be finite as float32; got NaN or '
+    check(not is_bad.any(), f'{title} must be finite as float32', 'NaN or '
           f'infinity in {is_bad.sum()} examples, the first at index '
-          f'{is_bad.argmax()}. Replace or remove them')
+          f'{is_bad.argmax()}', 'Replace or remove them')
     return x
-  check(x.dtype.kind in 'iu', f'{key} must be uint8 images, floating-point '
-        f'features or integer tokens; got {x.dtype}. Give features as float32')
-  check(x.ndim == 2, f'{key} is {x.dtype}, so it must be tokens [N, T]; got '
-        f'{list(x.shape)}. Give images as uint8, features as float32')
+  check(x.dtype.kind in 'iu', f'{title} must be uint8 images, floating-point '
+        'features or integer tokens', x.dtype, 'Give features as float32')
+  check(x.ndim == 2, f'{title}, of {x.dtype}, must be tokens [N, T]', shape,
+        'Give images as uint8, features as float32')
   low, high = mapped.bounds(x)
-  check(low >= 0 and high < _MAX_TOKENS, f'{key} has tokens {low} to {high}; '
-        f'number the tokens from 0 to {_MAX_TOKENS - 1:,} at most, or give '
-        'features as float32')
+  check(low >= 0 and high < _MAX_TOKENS,
+        f'{title} must have tokens from 0 to {_MAX_TOKENS - 1:,} at most',
+        f'tokens {low} to {high}', 'Number them, or give features as float32')
   return x
 
 
@@ -362,18 +383,20 @@ def _converted(check, key, x, dtype):
     with np.errstate(over='ignore'):
       return x.astype(dtype)
   name = np.dtype(dtype)
-  check(x.dtype == name, f'{key} is a memory map, which must be {name} to stay '
-        f'in its file; got {x.dtype}. Save it as {name}')
+  check(x.dtype == name, f'{check.title(key)} must be {name} to stay a memory '
+        'map', x.dtype, f'Save it as {name}')
   return x
 
 
 def _classes(check, key, y, count, both):
+  title = check.title(key)
   check(y.dtype.kind in 'iub' and y.shape == (count,),
-        f'{key} must be {count} integers, one for each example of '
-        f'x_{key[2:]}; got {y.dtype} {list(y.shape)}; '
-        + class_remedy(y, both))
-  check(y.min() >= 0 and y.max() < 2**31 - 1, f'{key} has classes {y.min()} '
-        f'to {y.max()}; {NUMBERING}. Remove examples without a class')
+        f'{title} must be {count} integers, one for each example of '
+        f'{check.title(f"x_{key[2:]}")}', f'{y.dtype} {list(y.shape)}',
+        class_remedy(y, both))
+  check(y.min() >= 0 and y.max() < 2**31 - 1,
+        f'{title} must be classes that count from 0', f'{y.min()} to {y.max()}',
+        f'{NUMBERING}. Remove examples without a class')
   return y.astype(np.int32)
 
 
@@ -389,12 +412,12 @@ def class_remedy(y: np.ndarray, both: Sequence[np.ndarray]) -> str:
   if y.dtype.kind in 'USO':
     return NUMBERING
   if y.dtype.kind not in 'biuf':
-    return 'give numbers'
+    return 'Give numbers'
   if y.dtype.kind == 'f' and not np.isfinite(y).all():
-    return 'remove examples with NaN or infinity'
+    return 'Remove examples with NaN or infinity'
   is_whole = bool((y == np.floor(y)).all())
   if y.ndim != 2:
-    return ('give one per example' if y.dtype.kind in 'iu' or y.ndim != 1 else
+    return ('Give one per example' if y.dtype.kind in 'iu' or y.ndim != 1 else
             "labels.astype(int) makes classes, task='regression' keeps numbers"
             if is_whole else
             "task='regression' takes numbers that are no classes")
@@ -402,7 +425,7 @@ def class_remedy(y: np.ndarray, both: Sequence[np.ndarray]) -> str:
     if not (y.sum(1) == 1).all():
       return "task='multilabel' takes rows of several labels"
     if len({x.shape[1] for x in both if x.ndim == 2}) > 1:
-      return ('give both a column for each class of the two; got '
+      return ('Give both a column for each class of the two; got '
               f'{" and ".join(str(list(x.shape)) for x in both)}')
     return 'labels.argmax(1) turns one-hot rows into classes'
   if is_whole and y.min() == -1 and y.max() <= 1:
@@ -417,22 +440,26 @@ def class_remedy(y: np.ndarray, both: Sequence[np.ndarray]) -> str:
 def _labels(check, key, y, count, both):
   """Returns labels of another task, which the federation checks."""
   del both
-  check(y.dtype.kind in 'iufb' and y.shape[:1] == (count,), f'{key} must be '
-        f'{count} rows of numbers, one for each example of x_{key[2:]}; got '
-        f'{y.dtype} {list(y.shape)}. Give as many of both')
+  title = check.title(key)
+  check(y.dtype.kind in 'iufb' and y.shape[:1] == (count,), f'{title} must be '
+        f'{count} rows of numbers, one for each example of '
+        f'{check.title(f"x_{key[2:]}")}', f'{y.dtype} {list(y.shape)}',
+        'Give as many of both')
   if y.dtype.kind in 'iu':
-    check(-2**31 <= y.min() and y.max() < 2**31, f'{key} must be below 2^31 in '
-          f'magnitude; got {y.min()} to {y.max()}. Number them from 0')
+    check(-2**31 <= y.min() and y.max() < 2**31, f'{title} must be below 2^31 '
+          'in magnitude', f'{y.min()} to {y.max()}', 'Number them from 0')
   if y.dtype.kind == 'f':
-    check_precision(check, key, y)
+    check_precision(f'{check.source}: {title}', y)
   return y.astype(np.float32 if y.dtype.kind == 'f' else np.int32)
 
 
-def check_precision(check, key, y):
-  """Checks that float32 does not round targets too much for their spread."""
-  if needs_offset(y).any():
-    check(False, f'{key}: {_rounded(y)}. Give ({key} - mean) / std, with the '
-          'mean and std of the training examples for both')
+def check_precision(name: str, x: np.ndarray) -> None:
+  """Checks that float32 does not round numbers too much for their spread."""
+  if needs_offset(x).any():
+    raise UserError(
+        '', f'{name} must be numbers that float32 tells apart', _rounded(x),
+        'Give (numbers - mean) / std, with the mean and std of the training '
+        'examples for both')
 
 
 def _output_names(arrays, task, num_tokens, y_train):
@@ -446,17 +473,17 @@ def _class_names(check, arrays, y_train, y_test):
   """Returns the given class names, or numbers up to the largest label."""
   if 'class_names' in arrays:
     names = _array(check, 'class_names', arrays['class_names'])
-    check(names.ndim == 1 and len(names), 'class_names must be a list of names;'
-          f' got {names.dtype} {list(names.shape)}')
+    check(names.ndim == 1 and len(names), 'class_names must be a list of names',
+          f'{names.dtype} {list(names.shape)}', 'Give one for each class')
   else:
-    check(y_train.min() == 0, f'y_train has classes {y_train.min()} to '
-          f'{y_train.max()}; {NUMBERING}. Or give class_names')
     names = range(int(y_train.max()) + 1)
-    check(len(names) <= len(y_train), f'y_train has class {y_train.max()} but '
-          f'only {len(y_train)} examples; {NUMBERING}')
+    check(y_train.min() == 0 and len(names) <= len(y_train),
+          'y_train must have classes that count from 0, at most as many as its '
+          f'{len(y_train)} examples', f'{y_train.min()} to {y_train.max()}',
+          f'{NUMBERING}. Or give class_names')
   for key, y in (('y_train', y_train), ('y_test', y_test)):
-    check(y.max() < len(names), f'{key} must be below the number of '
-          f'classes, {len(names)}; got {y.max()}. Fix it or give class_names')
+    check(y.max() < len(names), f'{check.title(key)} must be below the number '
+          f'of classes, {len(names)}', y.max(), 'Fix it or give class_names')
   return tuple(map(str, names))
 
 
@@ -467,15 +494,17 @@ def _clients(check, arrays, num_train, num_test):
   names if these are strings.
   """
   if 'client_train' not in arrays:
-    check('client_test' not in arrays, 'client_test needs client_train, the '
-          'client of each training example; add it or remove client_test')
+    check('client_test' not in arrays, 'client_train, the client of each '
+          'training example, must be there with client_test', 'none',
+          'Add it or remove client_test')
     return None, None, None
 
   def read(key, count):
     ids = _array(check, key, arrays[key])
     check(ids.shape == (count,) and ids.dtype.kind in 'iuUS',
-          f'{key} must be {count} integers or strings, one for each '
-          f'example of x_{key[7:]}; got {ids.dtype} {list(ids.shape)}. '
+          f'{check.title(key)} must be {count} integers or strings, one for '
+          f'each example of {check.title(f"x_{key[7:]}")}',
+          f'{ids.dtype} {list(ids.shape)}',
           'astype(int) converts whole numbers')
     return ids
 
@@ -488,13 +517,15 @@ def _clients(check, arrays, num_train, num_test):
     return train, None, names
   test = read('client_test', num_test)
   kinds = {ids.dtype.kind, test.dtype.kind}
-  check(len(kinds) == 1 or kinds == {'i', 'u'}, 'client_train and client_test '
-        f'must hold ids of one type; got {ids.dtype} and {test.dtype}')
+  titles = check.title('client_train'), check.title('client_test')
+  check(len(kinds) == 1 or kinds == {'i', 'u'}, f'{" and ".join(titles)} must '
+        'hold ids of one type', f'{ids.dtype} and {test.dtype}',
+        'Convert one of them')
   at = np.minimum(np.searchsorted(ids, test), len(ids) - 1)
   unknown = test[ids[at] != test]
-  check(not len(unknown), 'clients of client_test must be among those of '
-        f'client_train; got {len(unknown)} examples of others, such as client '
-        f'{unknown[:1].tolist()}. Remove these test examples')
+  check(not len(unknown), f'clients of {titles[1]} must be among those of '
+        f'{titles[0]}', f'{len(unknown)} examples of others, such as client '
+        f'{unknown[:1].tolist()}', 'Remove these test examples')
   return train, at.astype(np.int32), names
 
 
@@ -510,16 +541,16 @@ def mean_and_std(check, arrays, x_train, offset_F=None):
     value = _array(check, key, arrays.get(key, default))
     check(value.dtype.kind in 'iuf'
           and (value.shape in ((), (1,)) or value.shape == x_train.shape[-1:]),
-          f'{key} must be one number or {x_train.shape[-1]}; got '
-          f'{value.dtype} {list(value.shape)}')
+          f'{key} must be one number or {x_train.shape[-1]}',
+          f'{value.dtype} {list(value.shape)}', 'Give one for each channel')
     check((np.abs(value) < _HUGE).all(), f'{key} must be finite and below '
-          f'{_HUGE:g} in magnitude; got {value}')
+          f'{_HUGE:g} in magnitude', value, 'Leave it out for the default')
     check(key == 'std' or x_train.dtype != np.uint8
           or ((value >= 0) & (value <= 1)).all(), 'mean must be that of images '
-          f'scaled to 0..1; got {value}. Divide mean and std by 255')
+          'scaled to 0..1', value, 'Divide mean and std by 255')
     check(key == 'mean' or (value > 1 / _HUGE).all(),
-          f'std must be above {1 / _HUGE:g}; got {value}. Give 1 for constant '
-          'features')
+          f'std must be above {1 / _HUGE:g}', value,
+          'Give 1 for constant features')
     if key == 'mean' and key in arrays and offset_F is not None:
       value = value - offset_F
     values.append(tuple(map(float, np.atleast_1d(value))))
@@ -531,10 +562,10 @@ def augmentation(check, arrays, x_train):
   name = str(arrays.get('augmentation', 'none'))
   from moon_jax.data import augment  # imports JAX, which is slow
 
-  check(name in augment.AUGMENTATIONS, f'augmentation must be one of '
-        f'{", ".join(augment.AUGMENTATIONS)}; got {name}')
+  check(name in augment.AUGMENTATIONS, 'augmentation must be one of '
+        + ', '.join(augment.AUGMENTATIONS), name, 'Correct it')
   check(name == 'none' or x_train.dtype == np.uint8
-        and min(x_train.shape[1:3]) > augment.PAD,
-        f'augmentation {name} needs images larger than {augment.PAD} pixels on '
-        'each side; remove it')
+        and min(x_train.shape[1:3]) > augment.PAD, 'augmentation must be none, '
+        f'except for images larger than {augment.PAD} pixels on each side',
+        name, 'Remove it')
   return name

@@ -6,7 +6,6 @@ docs/huggingface.md describes the places, the options and what columns become.
 from collections.abc import Mapping, Sequence
 import os
 import pathlib
-import re
 from typing import Any, NamedTuple
 import warnings
 
@@ -40,26 +39,26 @@ def load(name: str, data_dir: str) -> Dataset:
   source, types = setting('dataset', name), _OPTIONS | _HUB
   place, _, text = name.removeprefix(HUGGINGFACE).partition(',')
   options = user_code.parse_args('dataset', text)
-  if unknown := options.keys() - types:
-    raise UserError(f'{source}: options must be among {", ".join(types)}; got '
-                    f'{", ".join(sorted(unknown))}')
+  check, unknown = arrays.Check(source), options.keys() - types
+  check(not unknown, f'options must be among {", ".join(types)}',
+        ', '.join(sorted(unknown)), 'Rename or remove them')
   for key, value in options.items():
-    if isinstance(value, float) and types[key] is not float:
-      raise UserError(
-          f'{source}: {key} is read as the number {value}; ' + (
-              'give an integer' if types[key] is int else
-              f'quote it: {key}="..."'))
+    is_integer = types[key] is int
+    check(not isinstance(value, float) or types[key] is float,
+          f'{key} must be {"an integer" if is_integer else "text"}',
+          f'the number {value}',
+          'Round it' if is_integer else f'Quote it: {key}="..."')
     if key == 'input' and isinstance(value, list | tuple):
       continue
     try:
       options[key] = types[key](value)
     except (TypeError, ValueError) as error:
-      raise UserError(
-          f'{source}: {key} must be a number, got {value!r}') from error
+      raise UserError('', f'{source}: {key} must be a number', repr(value),
+                      f'Write {key}=NUMBER') from error
   hub = {key: options.pop(key, None) for key in _HUB}
   dataset, what, left_out = _convert(
       _read(source, place, data_dir, hub['config'], hub['revision']),
-      pathlib.PurePath(place).name, source, **options)
+      pathlib.PurePath(place).name, check, **options)
   print(f'{source}: {what}' + f'; left out: {left_out}' * bool(left_out),
         flush=True)
   return dataset
@@ -71,8 +70,9 @@ def _read(source, place, data_dir, config, revision):
     import datasets
   except ImportError as error:
     raise UserError(
-        f'{source} needs the package datasets; install it: pip install '
-        "datasets (or pip install 'moon_jax[huggingface]')") from error
+        '', f'{source}: the package datasets must be installed',
+        'no such package', 'Run pip install datasets, or pip install '
+        "'moon_jax[huggingface]'") from error
   path = files.user_path(place)
   is_path = path.exists() or place.startswith(('/', '.', '~'))
   cache = {'cache_dir': str(files.user_path(data_dir, 'data_dir'))
@@ -92,16 +92,15 @@ def _read(source, place, data_dir, config, revision):
     return datasets.load_dataset(
         str(path) if is_path else place, config, revision=revision, **cache)
   except Exception as error:  # the library raises many kinds
-    if path.is_file() and path.suffix in _FILES:
-      why, remedy = _reason(error)
-      raise UserError(
-          f'{source} could not be loaded: {why}; {remedy}') from error
-    remedy = ('name a directory of save_to_disk, of images or of data files'
-              if is_path else 'check the name, or load it where there is a '
-              'network, write it with .save_to_disk(DIR) and give '
-              f'{setting("dataset")}=hf:{os.sep}path{os.sep}to{os.sep}DIR')
-    raise UserError(f'{source} could not be loaded: {first_line(error)}; '
-                    f'{remedy}') from error
+    why, remedy = (
+        _reason(error) if path.is_file() and path.suffix in _FILES else
+        (first_line(error),
+         'Name a directory of save_to_disk, of images or of data files'
+         if is_path else 'Check the name, or load it where there is a network, '
+         'write it with .save_to_disk(DIR) and give '
+         f'{setting("dataset")}=hf:{os.sep}path{os.sep}to{os.sep}DIR'))
+    raise UserError('', f'{source} must be data that can be loaded', why,
+                    remedy) from error
 
 
 def _reason(error):
@@ -113,11 +112,11 @@ def _reason(error):
   for cause in causes:
     if isinstance(cause, UnicodeDecodeError):
       return (f'it is not UTF-8 (byte {cause.object[cause.start]:#x})',
-              'convert it: iconv -f latin1 -t utf-8 OLD > NEW')
+              'Convert it: iconv -f latin1 -t utf-8 OLD > NEW')
   # The library wraps what its readers raise.
   is_wrapper = type(error).__name__.startswith('DatasetGeneration')
   return (first_line(causes[-1] if is_wrapper else error),
-          'fix the file, or write it again')
+          'Fix the file, or write it again')
 
 
 def from_huggingface(data: Any, *, input: str | Sequence[str] = '',
@@ -160,8 +159,9 @@ def from_huggingface(data: Any, *, input: str | Sequence[str] = '',
     >>> data = moon_jax.from_huggingface(datasets.load_dataset('mnist'))
   """
   dataset, what, left_out = _convert(
-      data, name, 'data', train=train, test=test, test_fraction=test_fraction,
-      size=size, length=length, input=input, label=label, client=client)
+      data, name, arrays.Check('data'), train=train, test=test,
+      test_fraction=test_fraction, size=size, length=length, input=input,
+      label=label, client=client)
   # Data sets of images often have other columns.
   if left_out and not (input or dataset.is_images):
     warnings.warn(f'data: {what}; left out: {left_out}', stacklevel=2)
@@ -180,72 +180,65 @@ class _Split(NamedTuple):
     return f'row {self.index[row]} of split {self.name}'
 
 
-def _convert(data, name, source, *, train='', test='', test_fraction=0.,
+def _convert(data, name, check, *, train='', test='', test_fraction=0.,
              size=0, length=_LENGTH, **columns) -> tuple[Dataset, str, str]:
-  """Returns the data set, what it was read from, and what was left out.
-
-  `source` begins error messages.
-  """
+  """Returns the data set, what it was read from, and what was left out."""
   for option, value, least in ('size', size, 0), ('length', length, 1):
-    if value < least:
-      raise UserError(
-          f'{source}: {option} must be {least} or more, got {value}')
-  splits = _splits(source, data, train, test, test_fraction)
+    check(value >= least, f'{option} must be {least} or more', value,
+          'Leave it out for the default')
+  splits = _splits(check, data, train, test, test_fraction)
   parts = [split.rows for split in splits]
   kind, inputs, label, client, left_out = _detect(
-      parts[0].features, source, **columns)
-  if missing := {*inputs, label} - {*parts[1].features}:
-    raise UserError(f'{source}: the test split must have the columns of the '
-                    f'training split, lacks {", ".join(sorted(missing))}')
-  _check_same_classes(source, parts, label)
-  loaded = _labels(source, splits, label)
+      parts[0].features, check, **columns)
+  missing = {*inputs, label} - {*parts[1].features}
+  check(not missing, 'the test split must have the columns of the training '
+        'split', f'none of {", ".join(sorted(missing))}',
+        'Add them, or give test=SPLIT')
+  _check_same_classes(check, parts, label)
+  loaded = _labels(check, splits, label)
   if kind == 'text':
     texts = [[text or '' for text in rows.select_columns(list(inputs))[:][
         inputs[0]]] for rows in parts]
     code = {c: i for i, c in enumerate(sorted(set().union(*texts[0])), 1)}
     found = [_tokens(part, code, length) for part in texts]
   elif kind == 'images':
-    found = [_images(rows, inputs[0], source, size) for rows in parts]
+    found = [_images(check, rows, inputs[0], size) for rows in parts]
   elif kind == 'arrays':
-    found = [_numbers(source, split, inputs[0]) for split in splits]
+    found = [_numbers(check, split, inputs[0]) for split in splits]
   else:
-    found, statistics = _table(source, splits, inputs)
+    found, statistics = _table(check, splits, inputs)
     loaded |= statistics
   for part, split, x in zip(('train', 'test'), splits, found):
     loaded[f'x_{part}'] = x
     if client in split.rows.features:
-      _check_same_classes(source, parts, client)
-      loaded[f'client_{part}'] = _clients(source, split, client)
+      _check_same_classes(check, parts, client)
+      loaded[f'client_{part}'] = _clients(check, split, client)
   if 'client_test' in loaded and not np.isin(
       loaded['client_test'], loaded['client_train']).all():
     del loaded['client_test']  # test examples of clients without training
-  names = {f'{array}_{part}': f'{column} of split {split.name}'
-           for part, split in zip(('train', 'test'), splits)
-           for array, column in (('x', ', '.join(inputs[:3])), ('y', label),
-                                 ('client', client))}
-  try:
-    dataset = arrays.to_dataset(name, source, loaded)
-  except UserError as error:  # in the terms of the columns
-    raise UserError(re.sub(r'\b(x|y|client)_(train|test)\b', lambda match: (
-        names[match[0]]), str(error))) from error
+  dataset = arrays.to_dataset(name, check.source, loaded, {
+      f'{array}_{part}': f'{column} of split {split.name}'
+      for part, split in zip(('train', 'test'), splits)
+      for array, column in (('x', ', '.join(inputs[:3])), ('y', label),
+                            ('client', client))})
   count = (f'numbers to predict from {label}' if 'task' in loaded
            else f'{dataset.num_classes} classes from {label}')
   return dataset, f'{_shown(kind)} from {", ".join(inputs)}, {count}' + (
       f', clients from {client}' if client else ''), ', '.join(left_out)
 
 
-def _table(source, splits, columns):
+def _table(check, splits, columns):
   """Returns columns of numbers, float32 [N, F], and their mean and std."""
-  found = [np.stack([_numbers(source, split, column).astype(np.float64)
+  found = [np.stack([_numbers(check, split, column).astype(np.float64)
                      for column in columns], 1) for split in splits]
-  _warn_of_row_numbers(source, splits[0], columns, found[0])
+  _warn_of_row_numbers(check.source, splits[0], columns, found[0])
   # Large numbers that are close to each other are one in float32.
   offset_F = arrays.offset(found[0])
   if offset_F is not None:
     near = {column: f'{mean:.10g}' for column, mean in zip(columns, offset_F)
             if mean}
-    warnings.warn(f'{source}: float32 rounds {near} too much, so these means '
-                  'are subtracted in float64', stacklevel=4)
+    warnings.warn(f'{check.source}: float32 rounds {near} too much, so these '
+                  'means are subtracted in float64', stacklevel=4)
     found = [x - offset_F for x in found]
   found = [x.astype(np.float32) for x in found]
   x = found[0]  # float32, whose sums over many rows need more bits
@@ -257,24 +250,22 @@ def _shown(kind):
   return 'table' if kind == 'numbers' else kind
 
 
-def _splits(source, data, train, test, test_fraction):
+def _splits(check, data, train, test, test_fraction):
   """Returns the `_Split`s of the training and the test examples."""
   splits = data if isinstance(data, Mapping) else {train or 'train': data}
   for key, rows in splits.items():
-    if not hasattr(rows, 'select'):  # a stream
-      raise UserError(f'{source}: split {key} must be a datasets.Dataset, got '
-                      f'a {type(rows).__name__}; load it without streaming')
+    check(hasattr(rows, 'select'), f'split {key} must be a datasets.Dataset',
+          f'a {type(rows).__name__}', 'Load it without streaming')
   listed = ', '.join(map(str, splits))
   train = train or ('train' if len(splits) > 1 else next(iter(splits)))
   for split in filter(None, (train, test)):
-    if split not in splits:
-      raise UserError(f'{source}: splits must be among {listed}, got {split}; '
-                      'give train=SPLIT and test=SPLIT')
+    check(split in splits, f'splits must be among {listed}', split,
+          'Give train=SPLIT and test=SPLIT')
   if test_fraction:
-    if test or not 0 < test_fraction < 1:
-      raise UserError(f'{source}: test_fraction must be above 0 and below 1, '
-                      f'without test; got test_fraction={test_fraction}, '
-                      f'test={test or "none"}')
+    check(not test and 0 < test_fraction < 1, 'test_fraction must be above 0 '
+          'and below 1, without test', f'test_fraction={test_fraction}, '
+          f'test={test or "none"}', 'Remove one of them, or give '
+          'test_fraction=0.2')
     rows = splits[train]
     is_test = np.zeros(len(rows), bool)
     is_test[subset(_SEED, len(rows), round(test_fraction * len(rows)))] = True
@@ -283,9 +274,8 @@ def _splits(source, data, train, test, test_fraction):
     return [_Split(train, rows.select(index, keep_in_memory=True), index)
             for index in indices]
   test = test or _first(_TEST_SPLITS, splits.keys() - {train})
-  if not test:
-    raise UserError(f'{source} has no test split, only {listed}; give test='
-                    'SPLIT, or test_fraction=0.2')
+  check(test, 'there must be a test split', f'only {listed}',
+        'Give test=SPLIT, or test_fraction=0.2')
   return [_Split(name, splits[name], np.arange(len(splits[name])))
           for name in (train, test)]
 
@@ -305,33 +295,30 @@ def _tokens(texts, code, length):
   return tokens_NT
 
 
-def _check_same_classes(source, splits, column):
+def _check_same_classes(check, splits, column):
   """Checks that the numbers of a `ClassLabel` mean the same in both splits."""
   names = [getattr(rows.features.get(column), 'names', None) for rows in splits]
-  if names[0] != names[1] and column in splits[1].features:
-    raise UserError(
-        f'{source}: {column} must have the same classes in both splits, in one '
-        f'order; got {names[0]} and {names[1]}. Convert one of them '
-        '(cast_column)')
+  check(names[0] == names[1] or column not in splits[1].features,
+        f'{column} must have the same classes in both splits, in one order',
+        f'{names[0]} and {names[1]}', 'Convert one of them (cast_column)')
 
 
-def _labels(source, splits, column) -> dict[str, Any]:
+def _labels(check, splits, column) -> dict[str, Any]:
   """Returns y_train, y_test and class_names, and the task of numbers."""
   features = splits[0].rows.features
-  if _kind(features[column]) not in ('classes', 'text', 'numbers'):
-    raise UserError(
-        f'{source}: label={column} must be a column of classes, text or '
-        f'numbers; got {_kind(features[column])}. Convert it (map), or make a '
-        'moon_jax.Dataset with its task')
+  kind = _kind(features[column])
+  check(kind in ('classes', 'text', 'numbers'), f'label={column} must be a '
+        'column of classes, text or numbers', kind,
+        'Convert it (map), or make a moon_jax.Dataset with its task')
   y_train, y_test = (_values(split.rows, column) for split in splits)
   for split, y in zip(splits, (y_train, y_test)):
     missing = np.flatnonzero([value is None or value != value
                               for value in y.tolist()]
                              if y.dtype.kind in 'fO' else [])
     if len(missing):
-      raise UserError(
-          f'{source}: {column} has {len(missing):,} examples without a class, '
-          f'the first in {split.at(missing[0])}; remove them')
+      check(False, f'{column} must have a class for each example',
+            f'{len(missing):,} without one, the first in '
+            f'{split.at(missing[0])}', 'Remove them')
   if y_train.dtype.kind == 'f' and (y_train != np.floor(y_train)).any():
     return {'y_train': y_train, 'y_test': y_test.astype(np.float64),
             'class_names': [column], 'task': 'regression'}
@@ -340,22 +327,20 @@ def _labels(source, splits, column) -> dict[str, Any]:
     is_one = splits[0].name == splits[1].name  # drawn from one split
     classes = np.unique(
         np.concatenate([y_train, y_test]) if is_one else y_train)
-    unknown = np.setdiff1d(y_test, classes)
-    if len(unknown):
-      raise UserError(
-          f'{source}: {column} of the test split has values that the training '
-          f'split lacks, such as {unknown[:1].tolist()[0]!r:.60}; remove these '
-          'examples, or convert both to one ClassLabel (cast_column)')
+    unknown = np.setdiff1d(y_test, classes).tolist()
+    check(not unknown, f'{column} of the test split must have values of the '
+          'training split', f'{next(iter(unknown), None)!r:.60}', 'Remove '
+          'these examples, or convert both to one ClassLabel (cast_column)')
     y_train, y_test = (np.searchsorted(classes, y) for y in (y_train, y_test))
-  if unlabeled := sum((y < 0).sum() for y in (y_train, y_test)):
-    raise UserError(f'{source}: {column} has {unlabeled:,} examples without a '
-                    'class (-1), as in test sets of benchmarks; give '
-                    'test=SPLIT, such as validation')
+  unlabeled = sum((y < 0).sum() for y in (y_train, y_test))
+  check(not unlabeled, f'{column} must have a class for each example',
+        f'{unlabeled:,} without one (-1), as in test sets of benchmarks',
+        'Give test=SPLIT, such as validation')
   return {'y_train': y_train, 'y_test': y_test,
           'class_names': np.asarray(classes).astype(str)}
 
 
-def _detect(features, source, input='', label='', client=''):
+def _detect(features, check, input='', label='', client=''):
   """Returns the kind and names of the inputs, of the classes and the clients.
 
   They are the columns of the given names, or those that the features suggest.
@@ -368,14 +353,13 @@ def _detect(features, source, input='', label='', client=''):
   given = [input] * bool(input) if isinstance(input, str) else [*input]
   for option, name in [('input', name) for name in given] + [
       ('label', label), ('client', client)]:
-    if name not in kinds and name not in ('', 'none' * (option == 'client')):
-      raise UserError(f'{source}: {option}={name} must be a column. {listed}')
+    check(name in kinds or name in ('', 'none' * (option == 'client')),
+          f'{option} must be a column', name, listed)
   classes = [name for name, kind in kinds.items() if kind == 'classes']
   label = (label or _first(_LABELS, classes) or next(iter(classes), '')
            or _first(_LABELS, kinds))
-  if not label:
-    raise UserError(f'{source} has no column of classes; give label=COLUMN. '
-                    f'{listed}')
+  check(label, 'there must be a column of classes', 'none',
+        f'Give label=COLUMN. {listed}')
   is_ignored = client == 'none'  # then it is no input, unless `input` names it
   client = ('' if is_ignored else client) or _first(_CLIENTS, kinds)
   columns = [name for name in given or kinds if name != label
@@ -384,25 +368,22 @@ def _detect(features, source, input='', label='', client=''):
   found = {kind: [name for name in columns if kinds[name] == kind]
            for kind in _KINDS}
   kind = next(filter(found.get, _KINDS), '')
-  if not kind:
-    raise UserError(f'{source} has no column of images, text or numbers beside '
-                    f'{label}; give input=COLUMN. {listed}')
+  check(kind, 'there must be a column of images, text or numbers beside '
+        f'{label}', 'none', f'Give input=COLUMN. {listed}')
   chosen = found[kind]
   if kind != 'numbers':
     first = _first(_INPUTS, chosen)
-    if len(chosen) > 1 and (given or not first):
-      raise UserError(f'{source} has several columns of {kind}; give input='
-                      f'COLUMN. {listed}')
+    check(len(chosen) == 1 or first and not given, 'input must be one column '
+          f'of {kind}', f'{len(chosen)}', f'Give input=COLUMN. {listed}')
     is_plain = first or kind == 'images'  # images come with other columns
     chosen = [first or chosen[0]]
   others = [name for name in columns if name not in chosen]
   if others and (given or kind == 'numbers' or not is_plain):
     numbers = ','.join(f'"{name}"' for name in found['numbers'][:3])
-    raise UserError(
-        f'{source} has columns that cannot be inputs together: {_shown(kind)} '
-        f'from {", ".join(chosen[:5])} beside {", ".join(others[:5])}; give '
-        f'input=COLUMN, or input=[{numbers}] for columns of numbers, or encode '
-        f'the others as numbers. {listed:.200}')
+    check(False, 'input must be columns of one kind', f'{_shown(kind)} from '
+          f'{", ".join(chosen[:5])} beside {", ".join(others[:5])}',
+          f'Give input=COLUMN, or input=[{numbers}] for columns of numbers, or '
+          f'encode the others as numbers. {listed:.200}')
   if is_ignored and client in chosen:
     client = ''
   left_out = [name for name in kinds if name not in (*chosen, label, client)]
@@ -428,7 +409,7 @@ def _first(names, columns) -> str:
   return next((name for name in names if name in columns), '')
 
 
-def _images(rows, column: str, source: str, size: int) -> np.ndarray:
+def _images(check: arrays.Check, rows, column: str, size: int) -> np.ndarray:
   """Decodes a column of images to uint8 [N, H, W, C].
 
   C is 1 if the first image is grayscale, and 3 otherwise. `size` is the height
@@ -439,61 +420,55 @@ def _images(rows, column: str, source: str, size: int) -> np.ndarray:
       f'decoding {len(rows):,} images', len(rows), 'images') as advance:
     for i, row in enumerate(rows.select_columns([column])):
       image = row[column]
-      if image is None:
-        raise UserError(f'{source}: {column} of row {i} is missing; remove it')
+      check(image is not None, f'{column} must be an image',
+            f'none in row {i}', 'Remove the row')
       if i == 0:
         mode = 'L' if image.mode in ('1', 'L') else 'RGB'
-      if image.mode[0] in 'IF':
-        raise UserError(
-            f'{source}: {column} of row {i} has pixels of more than 8 bits '
-            f'(mode {image.mode}); convert the images to 8 bits (map)')
+      check(image.mode[0] not in 'IF', f'{column} must have pixels of 8 bits',
+            f'mode {image.mode} in row {i}', 'Convert the images (map)')
       image = image if image.mode == mode else image.convert(mode)
       if size and image.size != (size, size):
         image = image.resize((size, size))
       pixels = np.asarray(image).reshape(*image.size[::-1], -1)
       if i == 0:
         decoded = np.empty((len(rows), *pixels.shape), np.uint8)
-      if pixels.shape != decoded.shape[1:]:
-        raise UserError(
-            f'{source}: images must have equal sizes, got '
+      check(pixels.shape == decoded.shape[1:], 'images must have equal sizes',
             f'{list(decoded.shape[1:3])} and {list(pixels.shape[:2])} in row '
-            f'{i}; give size=PIXELS to resize all')
+            f'{i}', 'Give size=PIXELS to resize all')
       decoded[i] = pixels
       advance(1)
   return decoded
 
 
-def _numbers(source: str, split: _Split, column: str) -> np.ndarray:
+def _numbers(check: arrays.Check, split: _Split, column: str) -> np.ndarray:
   """Returns a column of numbers or arrays, all of which must be there."""
   x = _values(split.rows, column)
   if x.dtype == object:
     lengths = [np.shape(value) for value in x]
     row = next((i for i, length in enumerate(lengths)
                 if length != lengths[0]), 0)
-    raise UserError(
-        f'{source}: {column} must have numbers or arrays of one shape; got '
-        f'{list(lengths[0])} in {split.at(0)} and {list(lengths[row])} in '
-        f'{split.at(row)}. Remove missing ones; pad or cut lists (map)')
+    check(False, f'{column} must have numbers or arrays of one shape',
+          f'{list(lengths[0])} in {split.at(0)} and {list(lengths[row])} in '
+          f'{split.at(row)}', 'Remove missing ones; pad or cut lists (map)')
   is_bad = ~np.isfinite(x).reshape(len(x), -1).all(1)
   if is_bad.any():
-    raise UserError(
-        f'{source}: {column} has {is_bad.sum():,} examples with missing values,'
-        f' NaN or infinity, the first in {split.at(int(is_bad.argmax()))}; fill'
-        ' or remove them')
+    check(False, f'{column} must have finite numbers',
+          f'{is_bad.sum():,} examples with missing values, NaN or infinity, '
+          f'the first in {split.at(int(is_bad.argmax()))}',
+          'Fill or remove them')
   return x
 
 
-def _clients(source: str, split: _Split, column: str) -> np.ndarray:
+def _clients(check: arrays.Check, split: _Split, column: str) -> np.ndarray:
   """Returns a column of clients: integers or strings."""
   ids = _values(split.rows, column)
   missing = [i for i, value in enumerate(ids.tolist())
              if value is None or value != value]
-  if missing or ids.dtype.kind == 'f':
-    got = (f'{len(missing):,} missing, the first in {split.at(missing[0])}'
-           if missing else str(ids.dtype))
-    raise UserError(
-        f'{source}: client={column} must have an integer or a text for each '
-        f'example; got {got}. Convert or remove them, or give client=none')
+  check(not missing and ids.dtype.kind != 'f',
+        f'client={column} must have an integer or a text for each example',
+        f'{len(missing):,} missing, the first in {split.at(missing[0])}'
+        if missing else ids.dtype,
+        'Convert or remove them, or give client=none')
   return ids
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files
 from moon_jax.data.sources import arrays
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 
 CLASSES = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _SIZE = 28
@@ -53,8 +53,8 @@ def load_femnist(data_dir: str) -> Dataset:
   A file takes 40 kB of memory per image while it is read.
   """
   loaded: dict[str, Any] = _load(
-      data_dir, 'femnist', 'run preprocess.sh of LEAF in data/femnist, or give '
-      f'{setting("dataset")}=hf:flwrlabs/femnist,test_fraction=0.1',
+      data_dir, 'femnist', 'preprocess.sh of LEAF in data/femnist writes them; '
+      f'{setting("dataset")}=hf:flwrlabs/femnist,test_fraction=0.1 needs none',
       _convert_images)
   return arrays.to_dataset('femnist', setting('data_dir', data_dir), loaded | {
       'mean': 0., 'std': 1., 'class_names': list(CLASSES)})
@@ -140,21 +140,17 @@ def _load(data_dir: str, dataset: str, remedy: str, convert: Callable
       f"LEAF's train/*.json and test/*.json ({remedy})")
   found = {part: sorted((root / part).glob('*.json'))
            for part in ('train', 'test')}
-  if not all(found.values()):
-    raise UserError(
-        f'{setting("data_dir", data_dir)} must hold train/*.json and '
-        f'test/*.json in the format of LEAF for {setting("dataset", dataset)}; '
-        f'{remedy}')
+  require(all(found.values()), 'data_dir', 'must hold train/*.json and '
+          'test/*.json in the format of LEAF for '
+          f'{setting("dataset", dataset)}', f'{data_dir} without them', remedy)
   loaded = {}
   for part, paths in found.items():
     inputs, labels, users = zip(
         *(_converted(path, convert) for path in paths))
     for path, x in zip(paths, inputs):
-      if x.shape[1:] != inputs[0].shape[1:]:
-        raise UserError(
-            f'{setting("data_dir")}: inputs must have equal lengths, got '
-            f'{inputs[0].shape[-1]} in {paths[0]} and {x.shape[-1]} in {path}; '
-            'write all files again')
+      require(x.shape[1:] == inputs[0].shape[1:], 'data_dir',
+              'must hold inputs of equal lengths', f'{inputs[0].shape[-1]} in '
+              f'{paths[0]} and {x.shape[-1]} in {path}', 'Write them again')
     loaded[f'x_{part}'] = np.concatenate(inputs)
     loaded[f'y_{part}'] = np.concatenate(labels)
     loaded[f'client_{part}'] = np.concatenate(users)
@@ -184,7 +180,7 @@ def _converted(path, convert):
           RecursionError) as error:
     reason = f'{type(error).__name__} ' * (not isinstance(error, _Invalid))
     raise UserError(
-        f'{setting("data_dir")}: {path} is not in the format of LEAF: '
-        f'{reason}{error}. Write it again') from error
+        'data_dir', 'must hold files in the format of LEAF',
+        f'{path}, which is not: {reason}{error}', 'Write it again') from error
   return inputs, labels, np.repeat(
       np.array(list(users)), [len(d['y']) for d in users.values()])

@@ -35,7 +35,7 @@ import numpy as np
 
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files, published
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import UserError
 
 DOWNLOAD = published.Download(
     'http://cs231n.stanford.edu/tiny-imagenet-200.zip',
@@ -71,9 +71,8 @@ class _Tree(NamedTuple):
     except (OSError, KeyError):
       return ''
 
-  def error(self, message: str) -> UserError:
-    return UserError(f'{setting("data_dir")}: {self.path}: {message}. '
-                     f'{_REMEDY}')
+  def error(self, requirement: str, got: object) -> UserError:
+    return UserError('data_dir', requirement, f'{got} in {self.path}', _REMEDY)
 
 
 def load(data_dir: str, may_download: bool = True) -> Dataset:
@@ -84,8 +83,8 @@ def load(data_dir: str, may_download: bool = True) -> Dataset:
   train, test = _train(tree), _test(tree)
   wnids = sorted({wnid for wnid, _ in train})
   if unknown := {wnid for wnid, _ in test}.difference(wnids):
-    raise tree.error('the classes of val/ must be those of train/, got '
-                     f'{min(unknown)}')
+    raise tree.error(
+        'must hold the same classes in val/ as in train/', min(unknown))
   labels = np.searchsorted(wnids, [wnid for wnid, _ in train + test]).astype(
       np.int32)
   images = _images(tree, [name for _, name in train + test])
@@ -129,8 +128,8 @@ def _tree(path: pathlib.Path) -> _Tree:
     archive = zipfile.ZipFile(path)
   except (OSError, zipfile.BadZipFile) as error:
     raise UserError(
-        f'{setting("data_dir")}: the archive {path} is damaged or not readable '
-        f'({error}). {_REMEDY}') from error
+        'data_dir', 'must hold a complete and readable archive',
+        f'{path} ({error})', _REMEDY) from error
   infos = {info.filename.removeprefix(f'{FOLDER}/'): info
            for info in archive.infolist()}
   return _Tree(
@@ -160,7 +159,7 @@ def _train(tree: _Tree) -> list[tuple[str, str]]:
   if len(incomplete) or len(wnids) != NUM_CLASSES:
     raise tree.error(
         f'must hold train/ with {NUM_CLASSES} classes of {TRAIN_PER_CLASS} '
-        f'images each; got {len(wnids)} classes' + (
+        'images each', f'{len(wnids)} classes' + (
             f', of which {len(incomplete)} have another number of images: '
             f'{wnids[incomplete[0]]} has {counts[incomplete[0]]}'
             if len(incomplete) else ''))
@@ -184,13 +183,14 @@ def _test(tree: _Tree) -> list[tuple[str, str]]:
         continue
       file, wnid = (line.split('\t') + [''])[:2]
       if f'val/images/{file}' not in names:
-        raise tree.error(f'val/val_annotations.txt, line {number}: no such '
-                         f'image in val/images/, or twice: {line[:60]!r}')
+        raise tree.error(
+            f'must name an image of val/images/ once in line {number} of '
+            'val/val_annotations.txt', repr(line[:60]))
       names.remove(f'val/images/{file}')
       pairs.append((wnid, f'val/images/{file}'))
   if len(pairs) != NUM_TEST:
     raise tree.error(f'must hold val/ with {NUM_TEST:,} images and their '
-                     f'classes; got {len(pairs):,}')
+                     'classes', f'{len(pairs):,}')
   return sorted(pairs, key=_order)
 
 
@@ -263,7 +263,7 @@ def _pixels(tree: _Tree, name: str) -> np.ndarray:
     if image.size == (_SIZE, _SIZE):
       return np.asarray(image.convert('RGB'))
   except Exception as error:  # zipfile and Pillow raise many types
-    raise tree.error(f'{name} must be a complete JPEG file, got '
-                     f'{type(error).__name__}') from error
-  raise tree.error(f'{name} must have {_SIZE}x{_SIZE} pixels, got '
+    raise tree.error(f'must hold {name} as a complete JPEG file',
+                     type(error).__name__) from error
+  raise tree.error(f'must hold {name} with {_SIZE}x{_SIZE} pixels',
                    f'{image.size[0]}x{image.size[1]}')
