@@ -321,7 +321,7 @@ def test_python_beside_a_configuration(made, words, names):
 def test_cohorts_beside_a_configuration(names):
   config = mj.Config(dataset='digits', model='mlp', algorithm='fedavg',
                      num_clients=3, partition='iid')
-  with pytest.raises(mj.UserError, match=r'cohorts\[0\] lists a client twice'):
+  with pytest.raises(mj.UserError, match=r'cohorts\[0\] must list each'):
     build.federation(config, names['toy'](), cohorts=[[0, 0], [1, 2]])
 
 
@@ -344,7 +344,7 @@ FLAGS = [
     *[([f'--model={value}'], ['--model']) for value in (
         'x' * 5000, '\ud800', 'no\nsuch\n\nthing\x1b[2J')],
     *[([f'--dataset={dataset}', *other, f'--{flag}={value}'],
-       [f'--{flag}=', word])
+       [f'--{flag} ', word])
       for dataset, other, flag in (
           ('digits', [], 'workdir'),
           ('digits', ['--cohort=file'], 'cohort.path'), ('npz', [], 'data_dir'))

@@ -84,8 +84,8 @@ _NO_HOME = '~nobody-has-this-name/x'
 def test_commands_refuse_a_path_of_an_unknown_home(args, whole, tmp_path):
   done = whole.run(*args, cwd=tmp_path, module='moon_jax')
   assert done.status == 2 and 'Traceback' not in done.err
-  assert (f'{_NO_HOME}: there is no such home directory; write the full path'
-          in done.err)
+  assert ('must begin with a home directory that exists; got '
+          f'{_NO_HOME}. Write the full path' in done.err)
 
 
 @pytest.mark.parametrize('call', [
@@ -95,7 +95,7 @@ def test_commands_refuse_a_path_of_an_unknown_home(args, whole, tmp_path):
     lambda path: mj.run_sweep(
         mj.Sweep.grid(mj.Config(dataset='digits'), seed=[0]), path)])
 def test_python_refuses_a_path_of_an_unknown_home(call):
-  with pytest.raises(mj.UserError, match='there is no such home directory'):
+  with pytest.raises(mj.UserError, match='must begin with a home directory'):
     call(_NO_HOME)
 
 
@@ -115,7 +115,7 @@ def test_every_path_of_a_user_may_begin_with_the_home(
       (data_command.main, 2, 'check', '~/leaf')):
     status, out, err = run_command(main, *args)
     assert status == expected, (args, err)
-  assert 'holds files of LEAF' in err
+  assert 'NAME must be femnist or shakespeare for files of LEAF' in err
   for name in 'inspect.png', 'compare.png', 'all.csv':
     assert (tmp_path / name).exists()
   assert not (tmp_path / 'leaf' / '~').exists()

@@ -152,7 +152,7 @@ def test_targets_and_several_labels():
          "task='regression'"), (labels, "task='multilabel'"),
         ({k: np.where(y, 1, -1) for k, y in labels.items()}, 'labels > 0'),
         ({k: np.where(y, 1, np.nan) for k, y in labels.items()},
-         'remove examples with NaN')):
+         'Remove examples with NaN')):
       with pytest.raises(mj.UserError) as error:
         read(ARRAYS | given)
       text = str(error.value)

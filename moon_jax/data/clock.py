@@ -134,7 +134,7 @@ class Clock(NamedTuple):
       group_C = np.zeros(len(self.upload), int)
     while np.bincount(group_C[self.is_available(time)]).max(initial=0) < least:
       if time > end or time == start and self._most_at_once() < least:
-        has_tiers = group_C.any()
+        has_tiers = bool(group_C.any())
         raise UserError(
             '', f'a round must have {least} clients{" of a tier" * has_tiers} '
             'that are available at the same time', 'never so many',

@@ -176,14 +176,14 @@ def read_file(path: File, num_clients: FromRun[int]) -> Clients:
         names)
   except Exception as error:  # a damaged file can raise almost anything
     raise UserError(
-        'path', 'must name a file with the arrays sizes and indices',
+        'partition.path', 'must name a file with the arrays sizes and indices',
         f'{path} ({errors.first_line(error)})',
         'Write it again, or name the partition.npz of a run') from error
   require(len(sizes) == num_clients, 'num_clients', f'must be {len(sizes)}, as '
-          f'in {setting("path", path)}', num_clients,
+          f'in {setting("partition.path", path)}', num_clients,
           f'Give {setting("num_clients", len(sizes))}, or name another file')
-  require(not left_out, 'path', 'must name the file of a run without other '
-          'examples than those of its clients, which would be left out',
+  require(not left_out, 'partition.path', 'must name the file of a run without '
+          'other examples than those of its clients, which would be left out',
           f'{path} with {", ".join(left_out)}', 'Repeat the run with its own '
           f'{setting("partition")} and seed, or name another file')
   return clients

@@ -100,11 +100,12 @@ def test_the_seed_is_that_of_the_partition():
 
 
 @pytest.mark.parametrize('changes, sizes, words', [
-    (dict(partition='natural'), [1, 1], 'already|has them'),
+    (dict(partition='natural'), [1, 1],
+     'must be 0 with .*which has test examples of each client'),
     (dict(client_test_fraction=.01), None,
-     'of any client; the largest client has 20 .* client_test_fraction=0.025'
-     ' or more'),
-    (dict(num_clients=40), None, 'largest client has 1 .*: lower num_clients')
+     'must hold out an example of the largest client, which has 20; got 0.01. '
+     'Give client_test_fraction=0.025 or more'),
+    (dict(num_clients=40), None, 'client, which has 1; .*Lower num_clients')
 ])
 def test_impossible_splits_are_refused(changes, sizes, words):
   data = data_of([0, 1] * 20, sizes)
@@ -123,6 +124,6 @@ def test_a_fraction_is_no_percentage(fraction):
 
 
 def test_an_example_of_two_clients_is_not_held_out():
-  with pytest.raises(UserError, match='_fraction=0.2 needs clients that share'):
+  with pytest.raises(UserError, match='_fraction must be 0 if clients share'):
     client_tests.make(Config(client_test_fraction=.2), data_of([0] * 9),
                       [np.arange(9), np.arange(5)])

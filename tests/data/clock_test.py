@@ -244,14 +244,15 @@ def test_files_have_devices(tmp_path):
   names = 'upload,download,seconds_per_example\n'
   for text, message in (
       ('upload,download\n1,2', 'columns seconds_per_example'),
-      ('', "columns.*got ''"), (names, '0 further lines'),
+      ('', "columns.*with '' and 0"), (names, '0 further lines'),
       (names + '1,2,x', "seconds_per_example must be.*'x'"),
-      (names + '1,2', "line 2 has 2 cells, and the first line 3"),
+      (names + '1,2', "line 2 must have 3 cells, as the first line; got 2"),
       (names + '\n1,0,1', "line 3: download must be.*above 0; got '0'")):
     path.write_text(text, encoding='utf-8')
     with pytest.raises(UserError, match=message):
       clock.read(str(path), 2, 0)
-  with pytest.raises(UserError, match='path=.*none.csv cannot be read'):
+  with pytest.raises(UserError, match=(
+      'path must name .*none.csv, which cannot be')):
     clock.read(str(tmp_path / 'none.csv'), 2, 0)
 
 
@@ -274,7 +275,7 @@ def test_clients_are_available_in_the_windows_of_their_device(tmp_path):
   shared = clock.lognormal(900, 0)._replace(trace=drawn)  # devices
   most = int(drawn.is_available(4.5).sum())
   assert shared.first_start(0., least=most) == pytest.approx(4, abs=2e-6)
-  with pytest.raises(UserError, match=f'needs {most + 1} clients'):
+  with pytest.raises(UserError, match=f'must have {most + 1} clients'):
     shared.first_start(0., least=most + 1)
   made = clock.lognormal(3, 0)._replace(trace=trace)
   near = functools.partial(pytest.approx, abs=2e-6)
@@ -282,7 +283,7 @@ def test_clients_are_available_in_the_windows_of_their_device(tmp_path):
   assert [made.first_start(time) for time in (0, 7, 31, day + 7, day + 31)] == (
       near([0, 20, 50, day + 20, day + 50]))
   assert made.first_start(6., least=2) == near(day + 4)
-  with pytest.raises(UserError, match='needs 3 clients.*at the same time'):
+  with pytest.raises(UserError, match='must have 3 clients.*at the same time'):
     made.first_start(0., least=3)
   plan = clock.synchronous(made, np.ones(3), 1, 4, 0)
   assert [end - 1 for end in plan.seconds] == [0, 1, 2, 3]
@@ -290,7 +291,7 @@ def test_clients_are_available_in_the_windows_of_their_device(tmp_path):
   assert [begin for (begin, _), in late.spans] == near([0, 50, 90, day])
   pairs = clock.synchronous(made, np.ones(3), 2, 2, 0, least=2)
   assert pairs.seconds == near([5, day + 5]) and pairs.cohorts == [[0, 1]] * 2
-  with pytest.raises(UserError, match='cohorts list the clients that start'):
+  with pytest.raises(UserError, match='cohorts must not be given with times'):
     clock.synchronous(made, np.ones(3), 1, 1, 0, cohorts=[[0]])
   path.write_text('"device", "begin","end"\n"a",86000,86500\n')
   assert clock.read_trace(str(path), 1, 0).period == 2 * day
@@ -299,8 +300,8 @@ def test_clients_are_available_in_the_windows_of_their_device(tmp_path):
       ('a,-1,2', 'line 2: begin must be a number 0 or more'),
       ('a,3,3', "line 2: end must be.*at least 0.001 above begin=3.*got '3'"),
       ('a,3,1600000000', r'at most 1e\+09 \(seconds since the start of'),
-      ('a,3,inf', "'inf'"), ('a,3,4,5', 'line 2 has 4 cells, and the first'),
-      ('a,3', 'line 2 has 2 cells')):
+      ('a,3,inf', "'inf'"), ('a,3,4,5', 'line 2 must have 3 cells.*got 4'),
+      ('a,3', 'line 2 must have 3 cells.*got 2')):
     head = '' if 'columns' in message else 'device,begin,end\n'
     path.write_text(head + text)
     with pytest.raises(UserError, match=message):
@@ -321,7 +322,7 @@ def test_arguments_are_checked():
       (lambda: clock.lognormal(3, 0, availability=1.1), '0.001 to 1; got 1.1'),
       (lambda: clock.lognormal(3, 0, spread=math.nan), 'spread must be.*nan'),
       (lambda: clock.synchronous(ALWAYS, SECONDS, 6, 1, 0, 1.5),
-       'over_selection=1.5 starts 9 clients'),
+       'over_selection must start at most all 8 .*got 1.5, which starts 9'),
       (lambda: clock.asynchronous(ALWAYS, SECONDS, 9, 1, 1, 0),
        'concurrency must be 1 to 8, the number of clients; got 9'),
       (lambda: clock.asynchronous(ALWAYS, SECONDS, 1, 0, 1, 0),

@@ -133,12 +133,13 @@ def test_pages_are_released(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('changes, words', [
     ({'x_train': _random.randn(40, 30), 'x_test': _random.randn(6, 30)},
-     'x_train is a memory map, which must be float32 .* got float64. Save it'),
+     'x_train must be float32 to stay a memory map; got float64. Save it as'),
     (TOKENS | {'x_train': TOKENS['x_train'].astype(np.int64)},
-     'x_train is a memory map, which must be int8 .* got int64. Save it'),
-    ({'x_train': np.asfortranarray(IMAGES['x_train'])}, 'not contiguous'),
-    ({'x_train': np.array([{}] * 40)}, 'x_train.npy cannot be read .*ython obj'
-     '|pickle'),
+     'x_train must be int8 to stay a memory map; got int64. Save it as int8'),
+    ({'x_train': np.asfortranarray(IMAGES['x_train'])},
+     'must be contiguous as a memory'),
+    ({'x_train': np.array([{}] * 40)}, 'must hold npy files of plain arrays; '
+     'got .*x_train.npy .*(ython obj|pickle)'),
 ])
 def test_invalid_arrays_raise(tmp_path, changes, words):
   with pytest.raises(UserError, match=words) as error:
@@ -148,15 +149,17 @@ def test_invalid_arrays_raise(tmp_path, changes, words):
 
 def test_missing_and_damaged_files_raise(tmp_path):
   for data_dir, words in (('', 'must name a directory'),
-                          (str(tmp_path / 'no'), 'is not a directory'),
-                          (str(tmp_path), 'lacks x_train, y_train')):
+                          (str(tmp_path / 'no'), 'no, which does not exist'),
+                          (str(tmp_path),
+                           'must be there; got none of x_train, y_train')):
     with pytest.raises(UserError, match=words):
       sources.load_dataset('npy', data_dir)
   write(tmp_path, IMAGES)
   path = tmp_path / 'x_train.npy'
   for content in path.read_bytes()[:-100], b'\x80\x04N.', b'':
     path.write_bytes(content)
-    with pytest.raises(UserError, match='x_train.npy cannot be read .* again'):
+    with pytest.raises(UserError, match=(
+        'npy files of plain .*x_train.npy .*again')):
       sources.load_dataset('npy', str(tmp_path))
 
 

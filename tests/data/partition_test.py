@@ -96,7 +96,8 @@ def test_two_shards_per_client():
   classes = [len(set(labels[i])) for i in actual]
   assert set(classes) == {1, 2} and np.mean(classes) > 1.8
   assert any((a != b).any() for a, b in zip(actual, other))
-  with pytest.raises(UserError, match='shards_per_client=11 must be at most'):
+  with pytest.raises(UserError, match=(
+      'num_clients=100 times it is at most .*got 11')):
     partition.shards(LABELS, 100, 11, 0)
 
 
@@ -125,9 +126,10 @@ def test_natural_uses_the_clients_of_the_data_set():
   draws = {tuple(map(tuple, partition.natural(clients, 2, seed)))
            for seed in range(20)}
   assert len(draws) > 3
-  with pytest.raises(UserError, match='num_clients=5 is too many.*has 4 '):
+  with pytest.raises(UserError, match=(
+      'num_clients must be at most the 4 clients')):
     partition.natural(clients, 5, 0)
-  with pytest.raises(UserError, match='partition=natural needs a data set'):
+  with pytest.raises(UserError, match='partition must suit .*got natural'):
     partition.natural(None, 2, 0)
 
 
@@ -139,17 +141,18 @@ def test_noise_increases_with_the_client_index():
 
 
 @pytest.mark.parametrize('clients, beta, words', [
-    (101, .5, 'num_clients=101 is too many.*to 100 or less'),
+    (101, .5, 'num_clients must be at most 100, so that .*got 101. Lower it'),
     (1.5, .5, 'num_clients must be an integer of at least 1; got 1.5'),
     (10, -1, 'beta must be a number above 0'),
-    (100, .1, 'beta=0.1 gave no split'),  # each would need exactly 10
-    (10, 1e-6, 'beta=1e-06 gave no split'),  # proportions underflow
+    (100, .1,
+     'beta must give a split in 1000 .*got 0.1'),  # each would need exactly 10
+    (10, 1e-6, 'beta must give a split .*got 1e-06'),  # proportions underflow
 ])
 def test_impossible_splits_raise(clients, beta, words):
   """The released code never returns."""
   with pytest.raises(UserError, match=words):
     partition.dirichlet(LABELS, clients, beta, 0)
-  with pytest.raises(UserError, match='beta=1e-06 gave no split'):
+  with pytest.raises(UserError, match='beta must give a split .*got 1e-06'):
     partition.quantity(1000, 10, 1e-6, 0)
 
 

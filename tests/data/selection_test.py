@@ -185,7 +185,8 @@ def test_errors_in_a_generator_name_its_line(tmp_path, monkeypatch):
       'def some(first: int = 0):\n  def select(view):\n    yield first\n'
       '    yield view.nothing\n  return select\n')
   select = registry.selection_of(Config(cohort='generating:some(first=3)'))
-  with pytest.raises(UserError, match='cohort=generating:some .*line 4'):
+  with pytest.raises(UserError, match=(
+      'cohort must name code that runs; got generating:some, .*line 4')):
     selection.choose(select, selection.begin(5), 2, np.ones(5, int), 0)
 
 

@@ -66,7 +66,8 @@ def test_the_draw_follows_the_seed_of_the_split():
 @pytest.mark.parametrize('changes, words', [
     (dict(validation_fraction=.001), 'got 0.001, which is 0 of 4'),
     (dict(validation_fraction=.999), 'got 0.999, which is 400 of 4'),
-    (dict(num_clients=37), 'too many for 360 training examples'),
+    (dict(num_clients=37),
+     'at most 36, .*10 of the 360 training examples; got 37'),
     (dict(train_examples=N + 1), 'at most the 400 training.*got 401')])
 def test_impossible_splits_are_refused(changes, words):
   with pytest.raises(UserError, match=words):
@@ -155,7 +156,8 @@ def test_a_function_partitions(written):
 
 
 @pytest.mark.parametrize('body, words', [
-    ('return {"ann": [1]}', ['--num_clients=4 clients, got 1', 'line 5']),
+    ('return {"ann": [1]}', ['--num_clients=4 clients; got 1 clients of',
+     'line 5']),
     ('return dict(a=[1], b=[], c=[2], d=[3])', ["client 1 ('b')", 'none']),
     ('return [[0], [1], [2], [.5]]', ['client 3', 'float64', 'line 5']),
     ('return [[0], [1], [2], [[3]]]', ['client 3', '[1, 1]', 'line 5']),
@@ -166,7 +168,7 @@ def test_invalid_partitions_are_refused(body, words, written):
   name = written(f'{_HEADER}  {body}\n')
   with pytest.raises(UserError) as error:
     split.make(dataclasses.replace(OWN, partition=name), DATA)
-  for word in (f'--partition={name}', *words):
+  for word in ('--partition', name, *words):
     assert word in str(error.value)
 
 
@@ -209,7 +211,7 @@ def test_invalid_files_are_refused(tmp_path):
     with pytest.raises(UserError) as error:
       clients_lib.checked(split.read_file(str(path), 2), 100,
                           f'--partition=file(path={path}): client {{}}')
-    assert f'--partition=file(path={path})' in str(error.value)
+    assert str(path) in str(error.value)
     return str(error.value)
 
   assert 'sizes' in message(sizes=None)
@@ -221,8 +223,8 @@ def test_invalid_files_are_refused(tmp_path):
   assert 'pickle' in message(indices=np.array([object()] * 3))
   assert '0 to 99; got 100' in message(indices=np.array([5, 6, 100]))
   assert 'index 5 more than once' in message(indices=np.array([5, 5, 7]))
-  assert 'give --num_clients=3' in message(sizes=np.array([1, 1, 1]))
+  assert 'Give --num_clients=3' in message(sizes=np.array([1, 1, 1]))
   for damaged in path.read_bytes()[:-40], b'', b'\x80\x04.':
     path.write_bytes(damaged)
-    with pytest.raises(UserError, match='must hold the arrays sizes and'):
+    with pytest.raises(UserError, match='file with the arrays sizes and'):
       split.read_file(str(path), 2)

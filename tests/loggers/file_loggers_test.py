@@ -111,5 +111,5 @@ def test_a_directory_is_not_a_package(tmp_path, monkeypatch):
   (tmp_path / 'no_such_tracker').mkdir()
   monkeypatch.syspath_prepend(tmp_path)
   with pytest.raises(mj.UserError, match=(
-      'needs the package no_such_tracker.*pip install no_such_tracker')):
+      'no_such_tracker must be installed.*pip install no_such_tracker')):
     mj.loggers._require('no_such_tracker', 'tracker')

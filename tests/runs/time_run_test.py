@@ -78,7 +78,7 @@ def test_over_selection_needs_so_many_clients():
       small_runs.CONFIG, clock='lognormal',
       rounds='synchronous(over_selection=3)')
   with pytest.raises(
-      UserError, match='rounds.over_selection=3.0 starts 12 clients'):
+      UserError, match='rounds.over_selection must .*got 3.0, which starts 12'):
     build.federation(config)
 
 

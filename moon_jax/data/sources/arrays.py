@@ -457,7 +457,8 @@ def check_precision(name: str, x: np.ndarray) -> None:
   """Checks that float32 does not round numbers too much for their spread."""
   if needs_offset(x).any():
     raise UserError(
-        '', f'{name} must be numbers that float32 tells apart', _rounded(x),
+        '', f'{name} must be numbers that float32 tells apart',
+        f'others: {_rounded(x)}',
         'Give (numbers - mean) / std, with the mean and std of the training '
         'examples for both')
 

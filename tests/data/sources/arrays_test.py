@@ -132,18 +132,22 @@ def test_fingerprints_are_those_of_earlier_versions():
 
 @pytest.mark.parametrize('data, words', [
     (with_(x_valid=1), 'names must be among .*got x_valid'),
-    (with_(x_train=IMAGES['x_train'][:0]), 'x_train is empty'),
+    (with_(x_train=IMAGES['x_train'][:0]),
+     r'x_train must have examples; got shape \[0, '),
     (with_(FEATURES, x_test=FEATURES['x_test'][:, :4]), r'float32 \[5\] and'),
     (with_(x_test=FEATURES['x_test']), 'uint8 .* and float32'),
     (with_(FEATURES, x_train=np.zeros(12)), r'Give one feature as \[N, 1\]'),
     (with_(x_train=np.zeros((12, 5), complex)), 'got complex128'),
-    (with_(TOKENS, x_train=TOKENS['x_train'] - 1), 'tokens -1 to.*from 0'),
-    (with_(TOKENS, mean=1.), 'mean and std do not apply to tokens'),
-    (with_(y_train=IMAGES['y_train'] * 50), 'class 100 but only 12 exam'),
+    (with_(TOKENS, x_train=TOKENS['x_train'] - 1),
+     'tokens from 0 to .*got tokens -1 to'),
+    (with_(TOKENS, mean=1.), 'mean and std must not be given for tokens'),
+    (with_(y_train=IMAGES['y_train'] * 50),
+     'at most as many as its 12 examples; got 0 to 100'),
     (with_(class_names=['a', 'b']), 'y_train must be .*, 2; got 2'),
     (with_(class_names=5), 'class_names must be a list'),
     (with_(client_train=np.zeros(12)), 'integers or strings.*got float64'),
-    (with_(client_test=np.arange(4)), 'client_test needs client_train'),
+    (with_(client_test=np.arange(4)),
+     'client_train, .* must be there with client_test'),
     (with_(client_train=np.arange(12), client_test=np.arange(3)),
      r'client_test must be 4 integers .* of x_test; got int64 \[3'),
     (with_(client_train=np.arange(12), client_test=list('abca')),
@@ -154,14 +158,16 @@ def test_fingerprints_are_those_of_earlier_versions():
     (with_(mean=[125., 123., 114.]), 'mean must be that of images scaled to 0'),
     (with_(std=[1, 0, 1]), r'std must be above 1e-30; got \[1 0 1'),
     (with_(std=np.nan), 'std must be finite'),
-    (with_(x_train=[[1.], [2., 3.]]), 'x_train cannot be.*of equal length'),
+    (with_(x_train=[[1.], [2., 3.]]),
+     'x_train must be a plain array.*of equal length'),
     (with_(x_train=np.ma.masked_array(IMAGES['x_train'])), 'masked array'),
     (with_(x_train='here'), 'x_train must be an array; got a str'),
     (with_(TOKENS, x_train=np.full((12, 6), 10**6)), 'to 999,999 at most'),
     (with_(x_train=IMAGES['x_train'][:, :4], x_test=IMAGES['x_test'][:, :4],
            augmentation='reflect_crop_flip'), 'larger than 4 pixels'),
     (with_(augmentation='cutout'), 'augmentation must be one of none'),
-    (with_(FEATURES, augmentation='reflect_crop_flip'), 'needs images'),
+    (with_(FEATURES, augmentation='reflect_crop_flip'),
+     'none, except for images'),
 ])
 def test_invalid_arrays_raise(data, words):
   with pytest.raises(UserError, match=f'here: .*{words}') as error:
@@ -187,8 +193,9 @@ def short(data_dir):
   data = sources.load_dataset('loaders:load', 'odd')
   assert data.name == 'loaders:load' and data.class_names == ('even', 'odd')
   for name, words in [
-      ('loaders:lode', 'class lode; it has load, short'),
-      ('bad_package.mine:load', 'importing the package.*ZeroDivisionError'),
+      ('loaders:lode', 'which has load, short; got loaders:lode'),
+      ('bad_package.mine:load',
+       'package that can be imported; got .*ZeroDivisionError'),
       ('loaders:short', r'dataset=loaders:short: y_test must be 10')]:
     with pytest.raises(UserError, match=words):
       sources.load_dataset(name, '')

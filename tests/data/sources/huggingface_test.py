@@ -128,7 +128,7 @@ def test_arrays_keep_their_kind():
 def test_grayscale_images_and_sizes():
   pixels = [PIXELS[0, ..., 0], PIXELS[1, :10, :10, 0]]
   images = rows(pixels)
-  with pytest.raises(UserError, match=r'\[20, 20\] and \[10, 10\] in row 1; giv'
+  with pytest.raises(UserError, match=r'\[20, 20\] and \[10, 10\] in row 1. Giv'
                      'e size=PIXELS'):
     mj.from_huggingface({'train': images, 'test': images})
   data = mj.from_huggingface({'train': images, 'test': images}, size=20)
@@ -143,17 +143,19 @@ def test_test_clients_without_training_examples_are_dropped():
 
 
 @pytest.mark.parametrize('options, text', [
-    ('label=breed', r'label=breed must be a column. The columns are image \('),
-    ('input=breed', 'input=breed must be a column'),
-    ('train=none', 'splits must be among train, test, got none'),
+    ('label=breed',
+     r'label must be a column; got breed. The columns are image \('),
+    ('input=breed', 'input must be a column; got breed'),
+    ('train=none', 'splits must be among train, test; got none'),
     ('test=train,test_fraction=0.5', 'without test'),
     ('test_fraction=2', 'above 0 and below 1'),
-    ('size=big', "size must be a number, got 'big'"),
-    ('size=12.9', 'size is read as the number 12.9; give an integer'),
-    ('size=-4', 'size must be 0 or more, got -4'),
-    ('revision=1.10', 'revision is read as the number 1.1; quote it'),
+    ('size=big', "size must be a number; got 'big'"),
+    ('size=12.9', 'size must be an integer; got the number 12.9. Round it'),
+    ('size=-4', 'size must be 0 or more; got -4'),
+    ('revision=1.10',
+     'revision must be text; got the number 1.1. Quote it: rev'),
     ('colour=red', 'options must be among input, .*; got colour'),
-    ('label', 'not a comma-separated list'),
+    ('label', 'must be a comma-separated list .*a value without a name'),
 ])
 def test_invalid_options(options, text, saved):
   with pytest.raises(UserError, match=text):
@@ -161,15 +163,19 @@ def test_invalid_options(options, text, saved):
 
 
 @pytest.mark.parametrize('train, test, text', [
-    ({'n': [1, 2]}, None, 'has no column of classes'),
-    ({'label': [1, 2], 'when': [None, None]}, None, 'no column of images'),
-    ({'label': [1, 2], 'n': [1, 2]}, None, 'has no test split, only train'),
-    ({'label': [1, 2], 'n': [1, 2]}, {'label': [3], 'n': [1]}, 'such as .*3'),
-    ({'label': [1, 2], 'n': [1, 2]}, {'label': [1]}, 'lacks n'),
-    ({'label': [1, None], 'n': [1, 2]}, None, '1 examples without a class'),
-    ({'label': ['a', None], 'n': [1, 2]}, None, '1 examples without a class'),
+    ({'n': [1, 2]}, None, 'must be a column of classes; got none'),
+    ({'label': [1, 2], 'when': [None, None]}, None,
+     'must be a column of images, .*; got none'),
+    ({'label': [1, 2], 'n': [1, 2]}, None,
+     'must be a test split; got only train'),
+    ({'label': [1, 2], 'n': [1, 2]}, {'label': [3], 'n': [1]},
+     'values of the training split; got 3'),
+    ({'label': [1, 2], 'n': [1, 2]}, {'label': [1]},
+     'must have the columns of .*got none of n'),
+    ({'label': [1, None], 'n': [1, 2]}, None, 'class .*got 1 without one'),
+    ({'label': ['a', None], 'n': [1, 2]}, None, 'class .*got 1 without one'),
     ({'label': ['a', 'b'], 's': ['a', 'b'], 't': ['a', 'b']}, None,
-     'several columns of text; give input'),
+     'input must be one column of text; got 2. Give input'),
 ])
 def test_invalid_data(train, test, text):
   splits = {'train': datasets.Dataset.from_dict(train)}
@@ -209,7 +215,7 @@ def test_images_of_16_bits_are_refused():
       'image': [Image.fromarray(PIXELS[0, ..., 0].astype(np.uint16))] * 2,
       'label': [0, 1]}, datasets.Features({
           'image': datasets.Image(), 'label': datasets.Value('int64')}))
-  with pytest.raises(UserError, match='row 0 has pixels of more than 8 bits'):
+  with pytest.raises(UserError, match='pixels of 8 bits; got mode .* in row 0'):
     mj.from_huggingface({'train': table, 'test': table})
 
 
@@ -217,7 +223,8 @@ def test_unlabeled_and_streamed_examples_are_refused():
   test = rows(PIXELS[:2]).remove_columns('label')
   test = test.add_column('label', [-1, -1]).cast_column(
       'label', datasets.ClassLabel(names=NAMES))
-  with pytest.raises(UserError, match='2 examples without a class'):
+  with pytest.raises(UserError, match=(
+      r'must have a class .*got 2 without one \(-1')):
     mj.from_huggingface({'train': rows(), 'test': test})
   with pytest.raises(UserError, match='without streaming'):
     mj.from_huggingface({'train': rows().to_iterable_dataset()})
@@ -225,7 +232,8 @@ def test_unlabeled_and_streamed_examples_are_refused():
 
 @pytest.mark.parametrize('name', ['/no/such', './no_such.parquet'])
 def test_a_missing_path_is_refused_soon(name):
-  with pytest.raises(UserError, match='could not be loaded.*save_to_disk'):
+  with pytest.raises(UserError, match=(
+      'must be data that can be loaded.*save_to_d')):
     load(name)
 
 
@@ -325,15 +333,18 @@ def test_a_class_that_is_only_in_the_drawn_test_part_is_a_class():
 
 
 @pytest.mark.parametrize('columns, options, words', [
-    ({'a': [1., None] * 6}, {}, ['a has 6 examples with missing', 'row 1 of']),
+    ({'a': [1., None] * 6}, {}, ['a must have finite numbers; got 6 exa',
+     'row 1 of']),
     ({'v': [[1., 2.], [3.]] * 6}, {}, ['v must have numbers or arrays of one',
                                       '[2] in row 0 of split train']),
-    ({'v': [[1, 2], [3, -4]] * 6}, {}, ['v of split train has tokens -4']),
+    ({'v': [[1, 2], [3, -4]] * 6}, {}, ['v of split train must have tokens',
+     'got tokens -4']),
     ({'a': [1.] * 12, 'y': [[1, 0]] * 12}, {}, ['label=y', 'got arrays']),
     ({'a': [1.] * 12, 'client': [.5] * 12}, {}, ['client=client', 'float64']),
     ({'a': [1.] * 12, 'client': [None] + ['x'] * 11}, {},
      ['1 missing', 'row 0']),
-    ({'a': [1.] * 12}, {'input': ['a', 'b']}, ['input=b must be a column']),
+    ({'a': [1.] * 12}, {'input': ['a', 'b']}, [
+     'input must be a column; got b']),
 ])
 def test_messages_name_columns_and_rows(columns, options, words):
   """Not the arrays that they become, nor rows after a split."""
@@ -352,14 +363,14 @@ def test_messages_name_columns_and_rows(columns, options, words):
 
 
 def test_values_are_printed_as_values():
-  with pytest.raises(UserError, match='such as 7; remove'):
+  with pytest.raises(UserError, match='split; got 7. Remove'):
     mj.from_huggingface({'train': table(a=[1., 2.], y=[1, 2]),
                          'test': table(a=[1., 2.], y=[1, 7])})
 
 
 @pytest.mark.parametrize('content, words', [
     ('a,y\ncaf\xe9,1\n'.encode('latin1'), ['not UTF-8', '0xe9', 'iconv']),
-    (b'a,y\n1,2\n1,2,3,4\n', ['line 3', 'fix the file'])])
+    (b'a,y\n1,2\n1,2,3,4\n', ['line 3', 'Fix the file'])])
 def test_the_cause_of_an_unreadable_file_is_reported(content, words, tmp_path):
   (tmp_path / 'bad.csv').write_bytes(content)
   with pytest.raises(UserError) as error:

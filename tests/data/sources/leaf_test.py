@@ -103,7 +103,8 @@ IMAGE = [1.] * 784
 def test_damaged_files_of_leaf_raise(tmp_path, content, words):
   write_leaf(tmp_path, 'train', content, 'bad.json')
   write_leaf(tmp_path, 'test', leaf(TEST))
-  with pytest.raises(UserError, match=f'train/bad.json is not .*{words}') as e:
+  with pytest.raises(UserError, match=(
+      f'train/bad.json, which is not: .*{words}')) as e:
     sources.load_dataset('femnist', str(tmp_path))
   assert '\n' not in str(e.value)
 
@@ -157,7 +158,8 @@ def test_reads_the_format_of_leaf(is_reversed, tmp_path, monkeypatch):
 def test_invalid_plays_raise(tmp_path, text, words):
   write_leaf(tmp_path, 'test', roles(A=BER))
   write_leaf(tmp_path, 'train', text, 'a.json')
-  with pytest.raises(UserError, match=f'a.json is not in the form.*{words}'):
+  with pytest.raises(UserError, match=(
+      f'LEAF; got .*a.json, which is not: .*{words}')):
     leaf_lib.load_shakespeare(str(tmp_path))
 
 
@@ -169,6 +171,6 @@ def test_missing_or_inconsistent_plays_raise(tmp_path):
   for part in 'test', 'train':
     write_leaf(tmp_path, part, roles(A=BER), 'all.json')
   write_leaf(tmp_path, 'train', roles(X=role('abcde')), 'longer.json')
-  with pytest.raises(UserError, match='equal lengths, got 3 in .*/'
+  with pytest.raises(UserError, match='equal lengths; got 3 in .*/'
                      'train/all.json and 4 in .*/train/longer.json'):
     leaf_lib.load_shakespeare(str(tmp_path))

@@ -276,24 +276,25 @@ ANNOTATIONS = FILES['val/val_annotations.txt']
 
 
 @pytest.mark.parametrize('name, blob, words', [
-    (IMAGE, FILES[IMAGE][:2000], f'{IMAGE} must be a complete JPEG file'),
-    (IMAGE, jpeg(0, (64, 63)), f'{IMAGE} must have 64x64 pixels, got 64x63'),
+    (IMAGE, FILES[IMAGE][:2000], f'{IMAGE} as a complete JPEG file; got'),
+    (IMAGE, jpeg(0, (64, 63)), f'{IMAGE} with 64x64 pixels; got 64x63'),
     (IMAGE, None, 'train/ with 3 classes of 4 images each; got 3 classes, of '
-     'which 1 have another number of images: n10 has 3. '),
-    ('val/images/val_7.JPEG', None, "line 2: no such image .*'val_7.JPEG"),
+     'which 1 have another number of images: n10 has 3'),
+    ('val/images/val_7.JPEG', None, "once in line 2 of .*; got 'val_7.JPEG"),
     ('val/val_annotations.txt', None, 'val/ with 6 images .* got 0'),
     ('val/val_annotations.txt', ANNOTATIONS.replace(b'n10', b'n11'),
-     'classes of val/ must be those of train/, got n11'),
+     'same classes in val/ as in train/; got n11'),
     ('val/val_annotations.txt', ANNOTATIONS.replace(
         b'val_6.JPEG', b'../../train/n01/images/n01_8.JPEG'),
-     r'val_annotations.txt, line 1: no such image in val/images/'),
+     'an image of val/images/ once in line 1 of val/val_annotations.txt'),
 ])
 def test_damaged_files_raise(name, blob, words, tmp_path):
   changed = {**FILES, name: blob}
   if blob is None:
     del changed[name]
   path = write(tmp_path, changed)
-  with pytest.raises(UserError, match=f'^data_dir: {path}: .*{words}'):
+  with pytest.raises(UserError, match=(
+      f'^data_dir must .*{words}.* in {path}. ')):
     load(tmp_path)
   assert not cached_files(tmp_path)
 
@@ -302,6 +303,6 @@ def test_a_damaged_archive_raises(tmp_path):
   path = tmp_path / f'{FOLDER}.zip'
   path.write_bytes(b'PK' + bytes(99))
   with pytest.raises(UserError, match=(
-      f'^data_dir: the archive {path} is damaged .*File is not a zip file.*'
+      f'^data_dir must .*readable archive; got {path} .*File is not a zip.*'
       f'Remove it, and copy {FOLDER}.zip')):
     load(tmp_path)
