@@ -344,7 +344,8 @@ FLAGS = [
     *[([f'--model={value}'], ['--model']) for value in (
         'x' * 5000, '\ud800', 'no\nsuch\n\nthing\x1b[2J')],
     *[([f'--dataset={dataset}', *other, f'--{flag}={value}'],
-       [f'--{flag} ', word])
+       [f'--{flag}=' if 'workdir' in flag or word == 'UTF-8'
+        else f'--{flag} must ', word])
       for dataset, other, flag in (
           ('digits', [], 'workdir'),
           ('digits', ['--cohort=file'], 'cohort.path'), ('npz', [], 'data_dir'))

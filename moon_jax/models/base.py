@@ -109,13 +109,11 @@ def check_inputs(model: str, inputs: jax.Array, kind: str,
   num_axes = {'images': 4, 'tokens': 2}.get(kind, inputs.ndim)
   dtype = jnp.signedinteger if kind == 'tokens' else jnp.floating
   shape = 'x'.join(map(str, inputs.shape[1:]))
-  name = setting('model', model)
-  require(inputs.ndim == num_axes and jnp.issubdtype(inputs.dtype, dtype), '',
-          f'inputs of {name} must be {kind}',
-          f'{inputs.dtype} of shape {shape or "none"}',
+  size = f' of at least {min_size}x{min_size} pixels' if min_size else ''
+  require(inputs.ndim == num_axes and jnp.issubdtype(inputs.dtype, dtype)
+          and (not min_size or min(inputs.shape[1:3]) >= min_size), 'model',
+          f'must take inputs of {inputs.dtype} and shape {shape or "none"}',
+          f'{model}, which takes {kind}{size}',
           f'{setting("model", "simple_cnn")} takes images [N, H, W, C], '
           f'{setting("model", "mlp")} features, '
           f'{setting("model", "char_lstm")} tokens [N, T]')
-  require(not min_size or min(inputs.shape[1:3]) >= min_size, '',
-          f'images for {name} must have at least {min_size}x{min_size} pixels',
-          shape, f'{setting("model", "mlp")} takes any size')

@@ -153,7 +153,7 @@ def test_help_of_parts_in_a_narrow_terminal(capsys, monkeypatch):
     ('algoritm.moon', 'Did you mean --help algorithm.moon?'),
     ('seed', 'parts are labels, partition'),
     ('algorithm.mooon', "got 'mooon'. Did you mean --algorithm=moon?"),
-    ('algorithm.mine:f', 'found no source file of module mine')])
+    ('algorithm.mine:f', 'must name a module with a source file; got mine:f')])
 def test_help_of_what_is_no_part(name, message, whole, tmp_path):
   done = whole.run('train', '--help', name, cwd=tmp_path, module='moon_jax')
   assert done.status == 2 and not done.out and done.err.count('\n') == 1

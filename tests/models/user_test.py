@@ -227,7 +227,8 @@ def test_nnx_equals_linen():
       ours, x, mask_B, train=True, key=jax.random.key(3))
   is_kept = [np.asarray(o.features != 0) for o in (outputs, other)]
   assert (is_kept[0] != is_kept[1]).any() and is_kept[0].any()
-  with pytest.raises(mj.UserError, match='needs a key to train'):
+  with pytest.raises(mj.UserError, match=(
+      'must be given to train a network with random')):
     model.apply(ours, x, mask_B, train=True)
 
 
@@ -288,5 +289,6 @@ def test_a_saved_network_is_loaded(module, digits, tmp_path, monkeypatch):
   with pytest.warns(UserWarning, match=r'Net\(width=3\) has changed since the'):
     mj.load(tmp_path)
   source.unlink()
-  with pytest.raises(mj.UserError, match='no source file of module.*PYTHONPA'):
+  with pytest.raises(mj.UserError, match=(
+      'module with a source file; got .*PYTHONP')):
     mj.load(tmp_path)

@@ -35,7 +35,7 @@ def test_rounds_are_those_of_the_federation():
   assert (listed.cohort_size, listed.num_rounds) == (2, 2)
   assert [cohort.clients for cohort in listed.first_cohorts(9)] == [
       [0, 2], [1]]
-  with pytest.raises(UserError, match='round 3 has no cohort'):
+  with pytest.raises(UserError, match='that have a cohort; got round 3'):
     listed.cohort(selection.begin(3, num_rounds=2))
   with pytest.raises(UserError, match='rounds must be a value of moon_jax.rou'):
     tiny_federation.make(rounds=[[0, 1], [2]])

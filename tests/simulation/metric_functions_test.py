@@ -125,7 +125,7 @@ def test_the_flag_names_known_metrics():
       ('f2', "must be one of per_class_.* got 'f2'"),
       ('f1,', "got ''"), ('f1,f1', 'have one metric named f1'),
       ('a:own,b:own', 'have one metric named own'),
-      ('no_such:own', 'found no source file of module no_such')):
+      ('no_such:own', 'with a source file; got no_such:own')):
     with pytest.raises(UserError, match=words):
       metrics.from_flag(flag)
 

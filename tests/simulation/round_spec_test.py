@@ -148,7 +148,7 @@ def test_rounds_are_planned_once_and_none_after_the_last():
   assert sorted(set(second.jobs.client[second.jobs.num_steps > 0])) == [1, 2]
   again = planner.prepared([0])[0]
   np.testing.assert_array_equal(again.examples_TLB, first.examples_TLB)
-  with pytest.raises(UserError, match='round 3 has no cohort'):
+  with pytest.raises(UserError, match='that have a cohort; got round 3'):
     planner.prepared([2])
   endless = Counting(tiny_federation.make())
   endless.prepare([1000])

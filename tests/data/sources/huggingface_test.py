@@ -181,7 +181,7 @@ def test_invalid_data(train, test, text):
   splits = {'train': datasets.Dataset.from_dict(train)}
   if test:
     splits['test'] = datasets.Dataset.from_dict(test)
-  elif 'no test' not in text:
+  elif 'a test split' not in text:
     splits['test'] = splits['train']
   with pytest.raises(UserError, match=text):
     mj.from_huggingface(splits)
