@@ -109,10 +109,6 @@ def _check_parts(federation):
           _short(std), '0 adds no noise to an example')
 
 
-def _require(is_valid, message):
-  require(is_valid, '', message)
-
-
 def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
   """Checks that a data set has the classes and the examples that are used.
 

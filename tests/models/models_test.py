@@ -78,7 +78,7 @@ def test_other_inputs_raise(name, inputs, words):
   shape = 'x'.join(map(str, inputs.shape[1:]))
   with pytest.raises(UserError, match=(
       f'^model must take inputs of {inputs.dtype} and shape {shape}; got '
-      f'{name}, which takes {words}.*model=mlp features, model=char_lstm tokens')):
+      f'{name}, which takes {words}.*model=mlp features, model=char_lstm')):
     model.init(jax.random.key(0), inputs)
 
 

@@ -228,7 +228,7 @@ def test_nnx_equals_linen():
   is_kept = [np.asarray(o.features != 0) for o in (outputs, other)]
   assert (is_kept[0] != is_kept[1]).any() and is_kept[0].any()
   with pytest.raises(mj.UserError, match=(
-      'must be given to train a network with random')):
+      'key must be given to train a network with random')):
     model.apply(ours, x, mask_B, train=True)
 
 
