@@ -238,8 +238,8 @@ def _dense_layers(model, inputs, is_adapted):
       if stacked and kernel.shape != stacked + shape:
         raise UserError(
             'where', 'must match layers whose parameters are stacked along '
-            'axis 0', f'{_name(path)}/kernel {list(kernel.shape)} of layers with '
-            f'{list(shape)}', "Give nn.scan variable_axes={'params': 0}")
+            'axis 0', f'{_name(path)}/kernel {list(kernel.shape)} of layers '
+            f'with {list(shape)}', "Give nn.scan variable_axes={'params': 0}")
       adapted[path] = stacked, num_in, num_out
   require(adapted, 'where', 'must match a dense layer of '
           f'{", ".join(map(_name, found))}', 'none', 'Name one of them')
