@@ -35,7 +35,7 @@ from moon_jax.results import page, read, stats
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / 'experiments' / 'results'
 DOCUMENTS = [ROOT / name for name in (
-    'README.md', 'docs/moon.md', 'docs/performance.md', 'docs/cross_device.md',
+    'README.md', 'docs/moon.md', 'docs/performance.md',
     'experiments/results/README.md')] + sorted(
         (ROOT / 'experiments').glob('*.flags'))
 _BLOCK = re.compile(
@@ -375,14 +375,6 @@ def cross_device() -> str:
       'processes\n(medians of '
       f'{len(sides[0])}; [table]'
       '(../experiments/results/README.md#cross_device)).')
-
-
-def million() -> str:
-  data = _measured('million')
-  return 'A million clients: ' + '; '.join(
-      f'`{name}` {case["seconds_per_round"]:.2f} s per round at '
-      f'{case["peak_megabytes"] / 1000:.1f} GB' for name, case in data.items()
-  ) + '.'
 
 
 def million_table() -> str:

@@ -438,5 +438,5 @@ def make(config: Config, given: Sequence[LoggerOrFactory] = ()
   for name, logger in named:
     require(isinstance(logger, Logger), '', f'{name} must be a '
             'moon_jax.loggers.Logger, or a function that returns one',
-            type(logger).__name__, 'Subclass Logger (docs/loggers.md)')
+            type(logger).__name__, 'Subclass Logger (docs/workdir.md)')
   return [logger for _, logger in named]

@@ -21,6 +21,7 @@ from support.docs_pages import (
   modules,
   page,
   ROOT,
+  section,
   sweep_of,
 )
 
@@ -106,11 +107,41 @@ def test_markdown_is_not_shown_as_text(site):
     html = path.read_text(encoding='utf-8')
     assert 'arithmatex' not in html and '<!-- code:' not in html, path
     assert '::: moon_jax' not in html, path
-  algorithms = (root / 'algorithms.html').read_text(encoding='utf-8')
-  assert algorithms.count('<math') > 30
-  text = ''.join(site[root / 'algorithms.html'].text)
+  methods = (root / 'methods.html').read_text(encoding='utf-8')
+  assert methods.count('<math') > 30
+  text = ''.join(site[root / 'methods.html'].text)
   assert 'def model_contrastive_B(' in text and 'def variate_change(' in text
+  assert 'def decorrelation(' in text  # of a method without formulas
   assert '<math' in (root / 'tutorial.html').read_text(encoding='utf-8')
+
+
+def test_all_pages_are_in_groups_of_the_navigation(monkeypatch):
+  monkeypatch.syspath_prepend(DOCS / 'site')
+  import navigation
+  groups = navigation.groups(navigation.PAGES.read_text(encoding='utf-8'))
+  assert [list(group) for group in groups] == [
+      ['Start'], ['Use'], ['Your own'], ['How it works'], ['What we found']]
+  listed = re.findall(r"'([\w/]+\.(?:md|ipynb))'", str(groups))
+  pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob('*')
+           if path.suffix in ('.md', '.ipynb') and path != navigation.PAGES]
+  assert sorted(listed) == sorted(pages)
+  assert len([path for path in pages if '/' not in path]) <= 27
+
+
+def test_links_between_pages_resolve():
+  """Of the files, as GitHub shows them; the equations are on the site."""
+  for path in [*DOCS.rglob('*.md'), *ROOT.glob('*.md')]:
+    for target, anchor in re.findall(
+        r'\]\(([\w./-]*\.md)?#([\w-]+)\)', path.read_text(encoding='utf-8')):
+      file = (path.parent / target) if target else path
+      assert anchor in heading_anchors(file), f'{path.name}: {target}#{anchor}'
+
+
+def heading_anchors(file):
+  text = re.sub(r'^```.*?^```', '', file.read_text(encoding='utf-8'),
+                flags=re.DOTALL | re.MULTILINE)
+  return {re.sub(r'[^\w -]', '', title.lower()).strip().replace(' ', '-')
+          for title in re.findall(r'^#+ (.*)', text, re.MULTILINE)}
 
 
 def test_all_public_names_are_in_the_api():
@@ -195,7 +226,7 @@ def test_lists_are_indented_for_python_markdown(given, expected, monkeypatch):
 
 
 def test_own_data_names_what_arrays_are_read():
-  text = page('user_data')
+  text = section('data', 'Your own data')
   for name in arrays.REQUIRED + arrays.OPTIONAL:
     assert f'`{name}`' in text
   for name in set(augment.AUGMENTATIONS) - {'none'}:

@@ -23,13 +23,14 @@ from support.docs_pages import (
   page,
   programs,
   ROOT,
+  section,
 )
 
 pytestmark = pytest.mark.docs
 README = programs((ROOT / 'README.md').read_text(encoding='utf-8'))
 # Pages whose programs run one after another, and no other test runs.
-PAGES = ['index', 'first_steps', 'how_it_works', 'algorithms', 'privacy',
-         'performance', 'faq', 'tasks', 'api/index']
+PAGES = ['index', 'first_steps', 'how_it_works', 'methods', 'privacy',
+         'performance', 'faq', 'api/index']
 
 
 @pytest.fixture
@@ -81,14 +82,20 @@ def test_the_programs_of_a_page_run(name, here, capsys):
     assert float(printed[-1]) > .8
 
 
-@pytest.mark.parametrize('name, index, least', [
-    ('user_algorithm', 0, .8),
-    ('user_data', -1, .9), ('user_model', 0, .8)])
-def test_the_commands_of_a_page_learn(name, index, least, here, capsys):
-  command = commands(page(name))[index]
+def test_the_programs_about_tasks_run(here, capsys):
+  execute('\n'.join(programs(section('user_model', 'Tasks'))), 'user_model.md')
+  assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize('name, title, index, least', [
+    ('user_algorithm', 'On the command line', 0, .8),
+    ('data', 'Your own data', -1, .9),
+    ('user_model', 'On the command line', 0, .8)])
+def test_the_commands_of_a_page_learn(name, title, index, least, here, capsys):
+  command = commands(section(name, title))[index]
   summary = train(command)
   assert summary['test_accuracy'] > least
-  if (name, index) == ('user_algorithm', 0):  # the same file in Python
+  if name == 'user_algorithm':  # the same file in Python
     capsys.readouterr()
     execute(programs(page(name))[0], f'{name}.md')
     last = capsys.readouterr().out.split()[-1]
@@ -143,7 +150,7 @@ def test_the_python_examples_of_models_run(capsys):
 
 
 def test_held_out_data_is_measured(here, capsys):
-  text = page('client_data')
+  text = section('metrics', 'Held-out data of clients')
   assert len(commands(text)) == 3
   for index, command in enumerate(commands(text)):
     summary = train(command, str(index))
@@ -152,14 +159,14 @@ def test_held_out_data_is_measured(here, capsys):
     assert summary['global_heldout_accuracy'] > .7
   capsys.readouterr()
   example, = programs(text)
-  execute(example, 'client_data.md')
+  execute(example, 'metrics.md')
   mean, worst, local = map(float, capsys.readouterr().out.split())
   assert worst <= mean and mean > .7 and local > .7
 
 
 def test_the_run_of_a_million_clients_learns_with_20_000(here):
   """Fewer clients and rounds than in the document; 100 train per round."""
-  command, = commands(page('cross_device'))
+  command, = commands(section('devices', 'A million clients'))
   assert command.count('1000000') == 2
   small = command.replace('1000000', '20000').replace('=0.0001', '=0.005')
   config = config_of(small, workdir='run', num_rounds=4)
@@ -173,11 +180,10 @@ def test_the_run_of_a_million_clients_learns_with_20_000(here):
 
 
 def test_data_larger_than_the_memory(here, capsys):
-  section = page('user_data').partition(
-      '\n## Larger than')[2].partition('\n## ')[0]
+  text = section('data', 'Larger than the memory')
   pathlib.Path('big').mkdir()
-  execute(programs(section)[0], 'user_data.md')
-  assert train(commands(section)[0])['test_accuracy'] > .95
+  execute(programs(text)[0], 'data.md')
+  assert train(commands(text)[0])['test_accuracy'] > .95
   assert 'training examples stay in their file' in capsys.readouterr().out
 
 
@@ -188,7 +194,7 @@ def test_a_command_of_the_faq_trains_data_of_its_program(here):
 
 
 def test_the_metrics_of_the_page_are_recorded(here, capsys):
-  text = page('metrics')
+  text = page('metrics').partition('\n## Held-out data of clients')[0]
   summary = train(commands(text)[-1])
   assert summary['test_accuracy'] > .9
   lines = list(map(
@@ -211,7 +217,7 @@ def test_the_metrics_of_the_page_are_recorded(here, capsys):
 
 
 def test_partitions(here):
-  text = page('partitions')
+  text = section('data', 'Your own splits')
   _, in_python = programs(text)
   save_modules(text)
   names = ['bright', 'file', 'noise', 'shift']
@@ -220,7 +226,7 @@ def test_partitions(here):
   first, second = (np.load(f'runs/{name}/partition.npz')['indices']
                    for name in names[:2])
   np.testing.assert_array_equal(first, second)
-  values = execute(in_python, 'partitions.md')
+  values = execute(in_python, 'data.md')
   assert (values['data'].train_labels != values['mj'].load_dataset(
       'digits').train_labels).mean() > .4
 
@@ -252,13 +258,14 @@ def test_robust(here):
 
 
 def test_starting_points(here, capsys):
-  text = page('starting_points')
+  text = section('workdir', 'Start from a saved model') + section(
+      'workdir', 'Save local models')
   for command in commands(text):
     run.run(config_of(command))
   assert len(list(pathlib.Path('runs/local/local_models').iterdir())) == 4
   values = {}
   for program in programs(text):
-    execute(program, 'starting_points.md', values)
+    execute(program, 'workdir.md', values)
   summary = json.loads(pathlib.Path('runs/start/summary.json').read_text())
   assert f"'test_accuracy': {summary['test_accuracy']}" in (
       capsys.readouterr().out)
@@ -267,9 +274,9 @@ def test_starting_points(here, capsys):
 
 def test_huggingface(here, capsys):
   pytest.importorskip('datasets', reason="pip install 'moon_jax[huggingface]'")
-  text = page('huggingface')
+  text = section('data', 'Data sets of Hugging Face')
   make, train = programs(text)
-  execute(make, 'huggingface.md')
+  execute(make, 'data.md')
   *of_the_hub, trained = commands(text)
   run.run(config_of(trained))
   summary = json.loads(pathlib.Path('runs/bars/summary.json').read_text())
@@ -278,7 +285,7 @@ def test_huggingface(here, capsys):
   line = next(line for line in capsys.readouterr().out.splitlines()
               if line.startswith('dataset=hf:bars: '))
   assert line.removeprefix('dataset=hf:bars: ') in printed
-  execute(train, 'huggingface.md')
+  execute(train, 'data.md')
   assert json.loads(capsys.readouterr().out.splitlines()[-1])[-1] > .8
   assert len(of_the_hub) == 2
   for command in of_the_hub:
@@ -286,11 +293,11 @@ def test_huggingface(here, capsys):
 
 
 def test_loggers(here, capsys):
-  blocks = programs(page('loggers'))
+  blocks = programs(section('workdir', 'Loggers'))
   assert len(blocks) == 3
   names = {}
   for block in blocks:
-    execute(block, 'loggers.md', names)
+    execute(block, 'workdir.md', names)
   assert pathlib.Path('loop.csv').read_text().count('\n') == 4
   assert len(list(pathlib.Path('boards/digits').iterdir())) == 1
   # The run is complete when the last logger is given; it gets all rounds.

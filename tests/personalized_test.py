@@ -15,7 +15,7 @@ from moon_jax.runs import run
 from moon_jax.simulation.simulation import Simulation
 from support import federation as fed
 from support import small_runs, tiny_federation
-from support.docs_pages import commands, config_of, execute, page, programs
+from support.docs_pages import commands, config_of, execute, programs, section
 
 LR, MOMENTUM = fed.HPARAMS['learning_rate'], fed.HPARAMS['momentum']
 WIDTH = fed.X.shape[1]
@@ -106,7 +106,7 @@ def test_models_with_state_train_side_by_side():
       rtol=1e-5)
 
 
-PAGE = page('personalized')
+PAGE = section('user_algorithm', 'Personalized methods')
 
 
 @pytest.mark.docs
@@ -122,7 +122,7 @@ def test_the_commands_of_the_page_personalize(command, tmp_path):
 @pytest.mark.docs
 def test_the_example_of_the_page_runs():
   example, = programs(PAGE)
-  names = execute(example, 'personalized.md')
+  names = execute(example, 'user_algorithm.md')
   simulation = Simulation(tiny_federation.make(algorithm=names['algorithm']))
   assert simulation.run_round().metrics['personal_loss'] > 0
 

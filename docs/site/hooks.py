@@ -1,7 +1,9 @@
 """Hooks of mkdocs: files of the repository, code and formulas in pages.
 
+- The navigation is the list of pages in docs/README.md (`navigation.py`).
 - Links to files outside of docs/ lead to copies in the site (`repository.py`).
 - Lists are indented as Python-Markdown reads them (`lists.py`).
+- The page of methods has the equations of all of them (`method_pages.py`).
 - `<!-- code: PATH NAME -->` becomes the source of a function or class
   (`code_blocks.py`), so that pages never hold a copy of the program.
 - Formulas become MathML, which browsers show without scripts, and tables and
@@ -11,8 +13,16 @@
 import code_blocks
 import lists
 import markup
+import method_pages
 from mkdocs.structure.files import File, InclusionLevel
+import navigation
 import repository
+
+
+def on_config(config):
+  """Sets the navigation."""
+  config.nav = navigation.groups(navigation.PAGES.read_text(encoding='utf-8'))
+  return config
 
 
 def on_files(files, config):
@@ -33,6 +43,8 @@ def on_page_markdown(markdown, page, config, files):
   uri = page.file.src_uri
   if not uri.endswith('.md'):
     return markdown
+  if uri == 'methods.md':
+    markdown = method_pages.with_sections(markdown)
   markdown = code_blocks.inserted(markdown)
   return lists.indented(repository.rewritten(markdown, uri))
 

@@ -1,4 +1,4 @@
-"""Writes docs/methods.md and other lists of methods from their rows.
+"""Writes the tables of docs/methods.md and other lists of methods.
 
 python docs/site/method_pages.py
 """
@@ -29,62 +29,36 @@ KINDS = {
     'personal': ('A model for each client', 'learn a model for each client'),
     'reference': ('To compare with', 'train without averaging'),
 }
-# Methods of docs/algorithms.md, which has their equations as formulas.
+# Methods whose equations docs/methods.md has as formulas.
 _WITH_FORMULAS = ('fedavg', 'fedprox', 'moon', 'scaffold', 'fednova', 'solo')
 _WITHOUT_SECTION = ('moon_l2', 'centralized')
 
 
-def page() -> str:
-  """Returns docs/methods.md."""
-  blocks = [_HEAD]
+def tables(page: str) -> str:
+  """Returns the text of docs/methods.md with its tables of methods."""
   for kind, (title, _) in KINDS.items():
-    rows = [_row(name) for name, method in registry.METHODS.items()
-            if method.kind == kind]
-    blocks.append(f'## {title}\n\n{_TABLE_HEAD}\n' + '\n'.join(rows))
-  blocks += [_section(name) for name in registry.METHODS
-             if name not in (*_WITH_FORMULAS, *_WITHOUT_SECTION)]
-  return '\n\n'.join(blocks) + '\n'
+    rows = ''.join(_row(name) + '\n' for name, method
+                   in registry.METHODS.items() if method.kind == kind)
+    page = re.sub(rf'(\n## {title}\n\n)(\|.*\n)*',
+                  lambda match: f'{match[1]}{_TABLE_HEAD}\n{rows}', page)
+  return page
 
 
-_HEAD = '''# Methods
+def with_sections(page: str) -> str:
+  """Returns the page as the site shows it, with all equations beside code.
 
-The built-in methods: `--algorithm='NAME(ARGUMENT=VALUE)'` on the command line,
-`moon_jax.NAME()` in Python. `--algorithm.ARGUMENT=VALUE` sets one argument, and
-`--grid algorithm.ARGUMENT=VALUE,VALUE` of `moon-jax sweep` tries several.
-[Parts of a run](parts.md#algorithm) describes the arguments.
+  The repository has the equations only in the files of the methods, to which
+  the tables link; on the site they link to the sections.
+  """
+  names = [name for name in registry.METHODS
+           if name not in (*_WITH_FORMULAS, *_WITHOUT_SECTION)]
+  for name in names:
+    title = registry.METHODS[name].title
+    page = page.replace(
+        f'[{title}](../{_path_of(name)})', f'[{title}](#{_anchor(title)})')
+  return page.replace(
+      '<!-- methods -->', '\n\n'.join(map(_section, names)))
 
-The columns *keeps*, *receives* and *sends* are what a client stores between
-rounds, receives at the start of a round and sends at its end, in sizes of the
-model: here MOON's CNN for CIFAR-10, with 10 clients. A model that is averaged
-and also sent by itself counts twice (FedAMP, FedCross, FedDisco, FedFomo).
-
-Server steps such as FedAdam (`--server=adam`) combine with any method that has
-a server, except CCVR and FedProto. Clients of FedAMP, FedCross and FedFomo do
-not start from the global model, so there these steps change only the model that
-is reported. Most papers use plain SGD
-(`--optimizer='sgd(momentum=0, weight_decay=0)'`), and some average uniformly
-(`--weighting=uniform`).
-CCVR, FedKD and FedPHP read the number of rounds: in Python give a federation
-`planned_rounds`.
-
-Each method described below is compared with the update of its paper as we know
-it, written again in plain NumPy, to 1e-5, over rounds of four unequal clients
-([papers_test.py](../tests/papers/papers_test.py); FedBN in
-[parts_test.py](../tests/algorithms/parts_test.py)). The texts of the papers
-could not be opened for this, so both sides are our reading. Only released code
-is independent evidence: the last column names code that gives the same results
-on the same weights and batches
-([golden values](../tests/papers/golden/README.md)); *third party* is code by
-others than the authors. [Papers and code](papers_and_code.md) lists where the
-two differ. A table of most methods in one small setting, untuned, is on
-[digits](../experiments/results/tables.md#all-methods-on-digits); no order of methods
-follows from it. A published comparison of personalized methods, at its full
-budget and on its authors' clients, is repeated in
-[pFedMe's comparison on MNIST](../experiments/results/tables.md#pfedmes-comparison-on-mnist).
-
-All methods pass the same tests of the engine
-([algorithms_test.py](../tests/algorithms/algorithms_test.py)): no result
-depends on lanes, padding, the order of clients or resuming.'''
 
 _COLUMNS = ('method', 'paper', 'keeps', 'receives', 'sends', 'arguments',
             'released code')
@@ -144,12 +118,10 @@ The code was imported and run with another data set; nothing of it is here.
 def _row(name):
   method = registry.METHODS[name]
   paper = f'[{method.paper}]({method.url})' if method.paper else ''
-  link = (f'[{method.title}](algorithms.md#{_anchor(method.title)})'
-          if name in _WITH_FORMULAS else
-          f'[{method.title}](algorithms.md#the-l2-ablation-of-moon)'
-          if name == 'moon_l2' else
-          f'[{method.title}](#{_anchor(method.title)})'
-          if name != 'centralized' else method.title)
+  target = (f'#{_anchor(method.title)}' if name in _WITH_FORMULAS else
+            '#the-l2-ablation-of-moon' if name == 'moon_l2' else
+            f'../{_path_of(name)}')
+  link = f'[{method.title}]({target})'
   keeps, receives, sends = sizes(name)
   _, entries = parts.describe('algorithm', name)
   arguments = ' '.join(f'`{x.name}={x.default}`' for x in entries)
@@ -182,12 +154,18 @@ def _times(x):
       '0').rstrip('.')
 
 
+def _factory(name):
+  return inspect.unwrap(parts.function_of('algorithm', parts.Part(name)))
+
+
+def _path_of(name):
+  return pathlib.Path(_factory(name).__module__.replace('.', '/') + '.py')
+
+
 def _section(name):
   """Returns the equations and the code of a method, side by side."""
   method = registry.METHODS[name]
-  factory = inspect.unwrap(parts.function_of('algorithm', parts.Part(name)))
-  module = sys.modules[factory.__module__]
-  path = pathlib.Path(inspect.getsourcefile(module)).relative_to(ROOT)
+  path = _path_of(name)
   functions = [node.name for node in ast.parse(
       (ROOT / path).read_text(encoding='utf-8')).body
                if isinstance(node, ast.FunctionDef)]
@@ -199,7 +177,7 @@ def _section(name):
 <div markdown="1">
 
 ```text
-{inspect.getdoc(module)}
+{inspect.getdoc(sys.modules[_factory(name).__module__])}
 ```
 
 </div>
@@ -254,7 +232,7 @@ def rewrite(path: str, change: Callable[[str], str]) -> None:
 
 
 if __name__ == '__main__':
-  rewrite('docs/methods.md', lambda _: page())
+  rewrite('docs/methods.md', tables)
   rewrite('tests/papers/golden/README.md', lambda _: golden_page())
   rewrite('README.md', readme)
   rewrite('moon_jax/__init__.pyi', stub)

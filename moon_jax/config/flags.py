@@ -93,11 +93,9 @@ class Config:
 
   dataset: str = flag(
       'cifar10', f'Data set: {", ".join(DATASETS)}; or your own as '
-      'MODULE:LOADER, a function of --data_dir that returns a dict of arrays '
-      '(docs/user_data.md); or of Hugging Face as hf:NAME_OR_PATH,OPTION=VALUE,'
-      '... (docs/huggingface.md).', is_common=True,
-      names=DATASETS, form='MODULE:LOADER',
-      topic='Data')
+      'MODULE:LOADER, a function of --data_dir that returns a dict of arrays; '
+      'or of Hugging Face as hf:NAME_OR_PATH,OPTION=VALUE,... (docs/data.md).',
+      is_common=True, names=DATASETS, form='MODULE:LOADER', topic='Data')
   data_dir: str = flag(
       '', 'Directory that holds the data set in any published form, or into '
       'which it is downloaded (cifar10, cifar100, tiny_imagenet). For npz, the '
@@ -118,7 +116,7 @@ class Config:
       'Labels that depend on the client: those of the data set (clean); '
       'noise(rate): a label is another class with this probability; '
       'shift(groups): groups of clients permute the classes.',
-      varies='labels', page='partitions.md#label-noise')
+      varies='labels', page='data.md#label-noise')
 
   num_clients: int = flag(
       10, 'Number of clients; the natural partition samples this number of the '
@@ -130,7 +128,8 @@ class Config:
       'label skew; shards(shards_per_client), a few classes per client; '
       'quantity(beta), size skew; feature_noise(noise_std); natural, the '
       'clients of the data set; file(path), the partition.npz of a run; or '
-      'your own.', is_common=True, varies='split', page='partitions.md')
+      'your own.', is_common=True, varies='split',
+      page='data.md#your-own-splits')
   partition_seed: int = flag(
       -1, 'Seed of the partition only, to compare seeds on one partition; -1 '
       'uses --seed.', at_least=-1, varies='split')
@@ -140,7 +139,7 @@ class Config:
       'one example of each client remains for training; 0 holds out none.',
       at_least=0, below=1,
       hint='--client_test_fraction=0.2 is usual',
-      varies='split', page='client_data.md')
+      varies='split', page='metrics.md#held-out-data-of-clients')
   participation: float = flag(
       1.0, 'Fraction of the clients that are sampled in each round; their '
       'number is rounded down.',
@@ -163,7 +162,7 @@ class Config:
       'model.safetensors or checkpoints/ROUND, or another safetensors '
       'file; by default the model is initialized from --seed.',
       placeholder='PATH', role='place', is_input=True,
-      page='starting_points.md')
+      page='workdir.md#start-from-a-saved-model')
 
   algorithm: Part = part(
       'moon',
@@ -198,7 +197,8 @@ class Config:
       'none',
       'How clients compress the updates that they upload; download=True also '
       'compresses downloads.',
-      topic='Compression', varies='algorithm', page='compression.md')
+      topic='Compression', varies='algorithm',
+      page='time.md#compressed-updates')
 
   clock: Part = part(
       'none',
@@ -293,7 +293,8 @@ class Config:
       0, 'Rounds between evaluations of the local models and of the global '
       "model, on each client's own examples and on the test set; 0 disables "
       'them.',
-      at_least=0, varies='host', page='workdir.md#metrics', role='recorded')
+      at_least=0, varies='host', page='metrics.md#recorded-metrics',
+      role='recorded')
   metrics: str = flag(
       '', 'Further metrics of the test set, comma-separated: '
       'per_class_accuracy, balanced_accuracy, confusion, f1, top5, ece; or '
@@ -312,7 +313,7 @@ class Config:
   save_local_models: bool = flag(
       False, 'Saves the local model of each client that trained in the last '
       'round, to local_models/CLIENT.safetensors.',
-      page='starting_points.md#save-local-models', role='recorded')
+      page='workdir.md#save-local-models', role='recorded')
   checkpoint_every: int = flag(
       10, 'Rounds between checkpoints, in checkpoints/ROUND of --workdir; the '
       'last round is always saved, and a round that ends 30 s or more after '
@@ -325,11 +326,12 @@ class Config:
   client_state: str = flag(
       'memory', 'Where the state of clients is between rounds: in memory, or '
       'in a file in --workdir, whose size is that of the clients that have '
-      'trained.', ('memory', 'disk'), role='speed', page='cross_device.md')
+      'trained.', ('memory', 'disk'), role='speed',
+      page='devices.md#a-million-clients')
   loggers: str = flag(
       '', 'Where else the metrics of each round go, comma-separated: csv, '
       'tensorboard, wandb, mlflow, aim; or your own as MODULE:CLASS '
-      '(docs/loggers.md).', placeholder='NAME,...', varies='host', role='place')
+      '(docs/workdir.md).', placeholder='NAME,...', varies='host', role='place')
 
   privacy: Part = part(
       'none',
@@ -348,7 +350,7 @@ class Config:
       False, 'Holds on a device only the training examples of the clients that '
       'it trains in a round, moved to it in each round, for data sets that do '
       'not fit. Changes no result; CPU cores share the examples anyway.',
-      role='speed', page='user_data.md#larger-than-the-memory')
+      role='speed', page='data.md#larger-than-the-memory')
 
   def __post_init__(self):
     for name in PARTS:

@@ -1,4 +1,4 @@
-"""Describes an installation and tests it: moon-jax doctor (docs/doctor.md)."""
+"""Describes and tests an installation: moon-jax doctor (docs/failures.md)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

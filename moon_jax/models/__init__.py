@@ -4,7 +4,7 @@ Each function returns a `moon_jax.models.base.Model`. With a projection head, a
 two-layer projection of length `projection_dim` stands between features and
 logits; MOON contrasts its output z. `projection_dim=None` leaves the head out.
 `dtype` is the type of activations, and `precision` that of float32 products
-(docs/precision.md).
+(docs/numerics.md).
 """
 
 from collections.abc import Callable

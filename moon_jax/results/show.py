@@ -1,7 +1,7 @@
 """The report command: moon-jax report TABLE... [FLAGS].
 
 Trains the runs of tables that are missing, and writes a page for each table:
-our results beside the published ones. docs/tables.md describes the command.
+our results beside the published ones (docs/looking_at_runs.md).
 """
 
 from absl import flags
@@ -32,8 +32,8 @@ _FLAGS = [
 _PAGE = help_page.Page(
     'Trains the runs of tables that are missing, and writes a page for each '
     'table: our results beside the published ones. TABLE is a TOML file, a '
-    'directory of such files, or a directory of runs (docs/tables.md). Flags '
-    'of a run replace settings of the tables.',
+    'directory of such files, or a directory of runs '
+    '(docs/looking_at_runs.md). Flags of a run replace settings of the tables.',
     [('in a clone of the repository: all its tables, on handwritten digits',
       'experiments/tables --budget=smoke'),
      ('the runs that are missing, and their cost, without training',

@@ -1,6 +1,6 @@
 """Files of published tables: their runs, budgets and published values.
 
-docs/tables.md describes the format, which extends the files of sweeps
+docs/looking_at_runs.md describes the format, which extends the files of sweeps
 (`moon_jax.cli.toml_file`).
 """
 

@@ -463,7 +463,7 @@ def unscaled(data: Dataset) -> Iterator[str]:
       yield (f'train_{field} are not normalized: feature {at} has mean '
              f'{given[:, at].mean():.4g} and standard deviation '
              f'{given[:, at].std():.3g}. Give {remedy} '
-             '(docs/user_data.md#normalization)')
+             '(docs/data.md#normalization)')
 
 
 def warn_of_data(data: Dataset) -> None:

@@ -33,5 +33,5 @@ def test_the_docs_have_the_table_of_the_committed_errors():
   root = pathlib.Path(__file__).parents[2]
   kept = root / 'experiments' / 'results' / 'measurements.json'
   errors = json.loads(kept.read_text())['precision']['errors']
-  page = (root / 'docs' / 'precision.md').read_text()
+  page = (root / 'docs' / 'numerics.md').read_text()
   assert f'{precision.table(errors)}\n' in page

@@ -18,6 +18,16 @@ def page(name: str) -> str:
   return (DOCS / f'{name}.md').read_text(encoding='utf-8')
 
 
+def section(name: str, title: str) -> str:
+  """Returns a section of a page, with its subsections."""
+  start = re.search(rf'^(#+) {re.escape(title)}\n(.*)', page(name),
+                    re.DOTALL | re.MULTILINE)
+  level, text = start.groups()
+  ends = re.finditer(  # code, in which # is a comment, or the next section
+      rf'^```.*?^```|^(#{{1,{len(level)}}}) ', text, re.DOTALL | re.MULTILINE)
+  return text[:next((end.start() for end in ends if end[1]), len(text))]
+
+
 def programs(text: str) -> list[str]:
   """Returns the blocks of Python in order."""
   return re.findall(r'^```python\n(.*?)^```', text, re.DOTALL | re.MULTILINE)

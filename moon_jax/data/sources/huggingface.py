@@ -1,6 +1,6 @@
 """Data sets of Hugging Face: --dataset=hf:NAME_OR_PATH,OPTION=VALUE,...
 
-docs/huggingface.md describes the places, the options and what columns become.
+docs/data.md describes the places, the options and what columns become.
 """
 
 from collections.abc import Mapping, Sequence
