@@ -9,7 +9,7 @@ scikit-learn ships, of the same size.
 from collections.abc import Sequence
 import pathlib
 import sys
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ import numpy as np
 from moon_jax.data import augment, sources
 from moon_jax.results import figures
 
-_DATASETS = 'digits', 'cifar10', 'cifar100', 'tiny_imagenet'
+DATASETS = 'digits', 'cifar10', 'cifar100', 'tiny_imagenet'
 _NUM_IMAGES = 10  # per data set
 _NUM_DRAWS = 5  # augmented copies of each image
 _GAP = 2  # pixels between images
@@ -35,7 +35,7 @@ class Panel(NamedTuple):
   augmentation: str  # a key of moon_jax.data.augment.AUGMENTATIONS
 
 
-def draw(panels: Sequence[Panel], path: pathlib.Path) -> None:
+def draw(panels: Sequence[Panel], path: pathlib.Path | BinaryIO) -> None:
   """Draws the panels, one below the other, to a PNG file."""
   figure = figures.empty(7, 4.6 * len(panels))
   axes = np.atleast_1d(figure.subplots(len(panels)))
@@ -99,4 +99,4 @@ def photographs(size: int) -> np.ndarray:
 
 
 if __name__ == '__main__':
-  draw([panel(name) for name in _DATASETS], pathlib.Path(sys.argv[1]))
+  draw([panel(name) for name in DATASETS], pathlib.Path(sys.argv[1]))

@@ -2,6 +2,7 @@
 
 - The navigation is the list of pages in docs/README.md (`navigation.py`).
 - Links to files outside of docs/ lead to copies in the site (`repository.py`).
+- Figures of kept runs are drawn (`kept_figures.py`).
 - Lists are indented as Python-Markdown reads them (`lists.py`).
 - The page of methods has the equations of all of them (`method_pages.py`).
 - `<!-- code: PATH NAME -->` becomes the source of a function or class
@@ -10,7 +11,10 @@
   code fit on phones (`markup.py`).
 """
 
+import posixpath
+
 import code_blocks
+import kept_figures
 import lists
 import markup
 import method_pages
@@ -34,6 +38,9 @@ def on_files(files, config):
               if text is None else {'content': text})
     files.append(File.generated(
         config, uri, inclusion=InclusionLevel.NOT_IN_NAV, **source))
+    for name, png in kept_figures.drawn(text or '').items():
+      files.append(File.generated(
+          config, posixpath.join(posixpath.dirname(uri), name), content=png))
   return files
 
 
@@ -45,7 +52,7 @@ def on_page_markdown(markdown, page, config, files):
     return markdown
   if uri == 'methods.md':
     markdown = method_pages.with_sections(markdown)
-  markdown = code_blocks.inserted(markdown)
+  markdown = kept_figures.inserted(code_blocks.inserted(markdown))
   return lists.indented(repository.rewritten(markdown, uri))
 
 

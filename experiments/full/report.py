@@ -9,7 +9,7 @@ import json
 import math
 import pathlib
 import textwrap
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -193,12 +193,16 @@ def _endpoints(curves):
 def draw_all() -> None:
   """Draws the plots of the pages beside the runs."""
   for question in _DRAWN:
-    draw(question, read_blocks(kept_runs(), question),
-         RESULTS / f'{question.name}.png')
+    draw_question(question, RESULTS / f'{question.name}.png')
   for question in _BY_ROUND:
     draw_differences(read_blocks(kept_runs(), question),
                      RESULTS / f'{question.name}-difference.png')
   draw_fresh(kept_runs(), RESULTS / 'fresh.png')
+
+
+def draw_question(question: Question, file: pathlib.Path | BinaryIO) -> None:
+  """Draws the accuracies of a question by round as PNG."""
+  draw(question, read_blocks(kept_runs(), question), file)
 
 
 def _read():
@@ -309,7 +313,8 @@ def section(question: Question, blocks: list[Block],
            markdown(looks.table(blocks)) if is_split else '',
            markdown(looks.round_table(blocks)) if has_rounds else '',
            f'![accuracy by round](full/{question.name}.png)'
-           if question in _DRAWN else '',
+           if question in _DRAWN else  # docs/site draws it
+           f'<!-- figure: full/{question.name}.png accuracy by round -->',
            f'![difference by round](full/{question.name}-difference.png)'
            if has_rounds else '']
   return '\n\n'.join(part for part in parts if part)
@@ -617,7 +622,8 @@ def markdown(rows: Sequence[Sequence[Any]]) -> str:
   return '\n'.join(f'| {" | ".join(map(str, row))} |' for row in rows)
 
 
-def draw(question: Question, blocks: list[Block], path: pathlib.Path) -> None:
+def draw(question: Question, blocks: list[Block],
+         file: pathlib.Path | BinaryIO) -> None:
   """Draws accuracy by round: means, bands over seeds, published values."""
   figure = figures.empty(7, 4.2)
   axes = figure.subplots()
@@ -638,7 +644,7 @@ def draw(question: Question, blocks: list[Block], path: pathlib.Path) -> None:
   axes.title.set_fontsize(10)
   axes.grid(alpha=.3)
   axes.legend(fontsize=8, loc='best')
-  figure.savefig(path, dpi=120)
+  figure.savefig(file, dpi=120)
 
 
 def draw_differences(blocks: list[Block], path: pathlib.Path) -> None:
