@@ -157,7 +157,7 @@ def _downloadable(name: str) -> Entry:
   if name not in ENTRIES:
     hint = spelling.remedy('dataset', name, list(ENTRIES))
     raise UserError('', f'NAME must be one of {", ".join(ENTRIES)}', name,
-                    hint.replace('--dataset=', ''))
+                    hint.replace('--dataset=', '') or 'Choose one of them')
   entry = ENTRIES[name]
   require(not entry.by_hand, '', 'NAME must have files that can be downloaded '
           'without you', entry.title, f'See {entry.page}: {entry.by_hand}')

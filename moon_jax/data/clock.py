@@ -375,8 +375,8 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
           f'the {selected} clients that start per round', tiers, remedy)
   require(cohorts is None or clock.is_always_available(), 'cohorts',
           'must not be given with times at which clients are available: they '
-          'list the clients that start, available or not',
-          remedy='Remove one of them')
+          'list the clients that start, available or not', 'both',
+          'Remove one of them')
   tier = np.empty(num_clients, int)
   tier[np.argsort(seconds, kind='stable')] = (
       np.arange(num_clients) * tiers // num_clients)

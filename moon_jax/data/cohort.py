@@ -37,7 +37,7 @@ def sample(num_clients: int, cohort_size: int, num_rounds: int,
   """
   for name, number in ('num_clients', num_clients), ('num_rounds', num_rounds):
     require(isinstance(number, SupportsIndex), name, 'must be an integer',
-            f'{type(number).__name__} {str(number)!r:.40}')
+            f'{type(number).__name__} {str(number)!r:.40}', 'Pass their number')
   require(isinstance(cohort_size, SupportsIndex)
           and 1 <= cohort_size <= num_clients, 'cohort_size',
           f'must be an integer from 1 to num_clients={num_clients}',

@@ -87,8 +87,10 @@ def from_flax(module: nn.Module) -> Model:
   See also: `moon_jax.from_nnx`.
   """
   if not isinstance(module, nn.Module):
-    raise UserError('module', 'must be a module of flax.linen, not a class or '
-                    'a function', kind_of(module), _remedy(module))
+    raise UserError(
+        'module', 'must be a module of flax.linen, not a class or a function',
+        kind_of(module), _remedy(module)
+        or 'moon_jax.from_flax(Net(...)) wraps a module Net')
   model = wrap(module)
   return model._replace(apply=fast_on_cpus(model.apply))
 
@@ -146,7 +148,7 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
     require(isinstance(module, nnx.Module), '', 'a factory with an argument '
             'rngs must return a module of Flax NNX',
             f'a {type(module).__name__}{user_code.place(factory)}',
-            _remedy(module))
+            _remedy(module) or 'Return the module')
     return module
 
   module = nnx.eval_shape(make)
@@ -201,7 +203,7 @@ def _check_factory(factory):
     raise UserError(
         'factory', 'must be a function of nnx.Rngs that makes a module of Flax '
         'NNX', f'{kind_of(factory)}{takes}{user_code.place(factory)}',
-        _remedy(factory))
+        _remedy(factory) or 'lambda rngs: Net(..., rngs=rngs) is one')
 
 
 def _call_arguments(call, place: str) -> list[str]:

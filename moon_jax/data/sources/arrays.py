@@ -165,8 +165,9 @@ def to_dataset(name: str, source: str, arrays: Mapping[str, Any],
   is_tokens = x_train.dtype.kind in 'iu' and x_train.dtype != np.uint8
   num_tokens = 0
   if is_tokens:
-    check(not {'mean', 'std'} & set(arrays),
-          'mean and std must not be given for tokens', remedy='Remove them')
+    given_too = [key for key in ('mean', 'std') if key in arrays]
+    check(not given_too, 'mean and std must not be given for tokens',
+          ', '.join(given_too), 'Remove them')
     num_tokens = 1 + int(max(mapped.bounds(x)[1] for x in (x_train, x_test)))
     # The smallest signed dtype, to save device memory.
     dtype = next(t for t in (np.int8, np.int16, np.int32)
