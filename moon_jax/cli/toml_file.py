@@ -9,6 +9,7 @@ import tomllib
 from typing import Any, NamedTuple
 
 from moon_jax.cli import command_line
+from moon_jax.config import PARTS
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.runs import values as values_lib
@@ -92,7 +93,8 @@ def content(file: pathlib.Path) -> dict[str, Any]:
                     f'{error.strerror or error}') from error
   except (ValueError, RecursionError) as error:
     raise UserError(f'{file} must be TOML, got: {error}. Text stands '
-                    'in quotes, and lists in [ ]') from error
+                    'in quotes, lists in [ ], and arguments of a part that the '
+                    'file names in quotes, "algorithm.mu" = 5') from error
 
 
 def settings(values: dict[str, Any], where: str, others: Iterable[str] = ()
@@ -102,7 +104,7 @@ def settings(values: dict[str, Any], where: str, others: Iterable[str] = ()
   Error messages begin with `where`, and may suggest a name of `others`.
   """
   converted = {}
-  for name, value in values.items():
+  for name, value in _with_arguments(values):
     values_lib.check_name(name, where, [*values_lib.TYPES, *others])
     if name == 'workdir':
       raise UserError(f'{where}: workdir is not a setting of runs; give '
@@ -111,3 +113,12 @@ def settings(values: dict[str, Any], where: str, others: Iterable[str] = ()
                        if isinstance(value, list)
                        else values_lib.convert(name, value, where))
   return converted
+
+
+def _with_arguments(values):
+  """Yields names and values; algorithm.mu = 5 is a table in TOML."""
+  for name, value in values.items():
+    if name in PARTS and isinstance(value, dict):
+      yield from ((f'{name}.{key}', x) for key, x in value.items())
+    else:
+      yield name, value

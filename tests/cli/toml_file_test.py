@@ -71,7 +71,8 @@ def test_all_keys_are_read(file):
 @pytest.mark.parametrize('text, message', [
     ('num_round = 3', "got 'num_round'; the nearest is 'num_rounds'"),
     ('mu = 3', "got 'mu'; the nearest is 'algorithm.mu'"),
-    ('algorithm.mu = 3', "must be a name or a call with named arguments"),
+    ('algorithm = "moon"\nalgorithm.mu = 3', 'in quotes, "algorithm.mu" = 5'),
+    ('seed.mu = 3', 'seed must be an int'),
     ('flagfiles = "x"', "the nearest is 'flagfile'"),
     ('learning_rate = "5"', "learning_rate must be a float; got '5'"),
     ('learning_rate = [[1]]', 'learning_rate must be a float; got [1]'),
@@ -135,6 +136,18 @@ seed = [0, 1]
                         str(path))
   assert runs(again, 'algorithm', 'seed') == [
       ('feddyn(alpha=1)', 0), ('feddyn(alpha=1)', 1)]
+
+
+@pytest.mark.parametrize('text', [
+    'algorithm.mu = [1, 5]\nmodel.projection_dim = 32',
+    '[algorithm]\nmu = [1, 5]\n[model]\nprojection_dim = 32'])
+def test_arguments_need_no_quotes(text, tmp_path):
+  path = tmp_path / 'a.toml'
+  path.write_text(text)
+  named = grids.build(Config(dataset='digits'), (), [], str(path))
+  assert runs(named, 'algorithm', 'model') == [
+      (f'moon(mu={mu})' if mu != 5 else 'moon', 'simple_cnn(projection_dim=32)')
+      for mu in (1, 5)]
 
 
 def test_an_argument_that_no_function_has(tmp_path):
