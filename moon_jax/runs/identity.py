@@ -63,7 +63,7 @@ def directory_name(config: Config, inputs: dict[str, str]) -> str:
   """Returns the name of a run's directory, if --workdir does not name one."""
   return '-'.join([dataset_in_names(config),
                    config.algorithm.name.replace(':', '.'),
-                   fingerprint(config), *inputs.values()])
+                   fingerprint(config), *dict.fromkeys(inputs.values())])
 
 
 def dataset_in_names(config: Config) -> str:

@@ -253,5 +253,5 @@ def privacy_spent(config: Config, simulation: Simulation, num_rounds: int
 def _lanes(num_lanes, num_devices):
   count = processes.count()
   shared = f' of {count} processes' if count > 1 else ''
-  return f'{num_lanes} lane(s)' + (
+  return f'{num_lanes} lane{"s" * (num_lanes != 1)}' + (
       f' on {num_devices} devices{shared}' if num_devices > 1 else '')

@@ -261,11 +261,11 @@ def test_a_run_out_of_memory_resumes_with_fewer_lanes(
       r'Out of memory allocating \d+ bytes\..*\. Give (--lanes=2), or .*\n',
       done.stderr)
   assert message, done.stderr
-  assert '4 lane(s) on 4 devices' in done.stdout
+  assert '4 lanes on 4 devices' in done.stdout
   assert (tmp_path / 'run' / 'checkpoints' / '1').is_dir()
   done = start([*command, message[1]], env={**variables, 'FITS': ''})
   assert done.returncode == 0, done.stderr
-  assert '2 lane(s) on 2 devices' in done.stdout
+  assert '2 lanes on 2 devices' in done.stdout
   assert 'resumes after round 1 of 3\n' in done.stdout
   assert [line['round'] for line in lines_of(tmp_path / 'run')] == [1, 2, 3]
 
