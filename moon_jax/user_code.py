@@ -77,6 +77,16 @@ def call(flag: str, name: str, function: Callable[..., Any], *args,
         'Fix it') from error
 
 
+def named(flag: str, name: str, function: Callable[..., Any]
+          ) -> Callable[..., Any]:
+  """Returns a function that runs custom code as `call` does."""
+  @functools.wraps(function)
+  def run(*args):
+    return call(flag, name, function, *args)
+
+  return run
+
+
 def made_by(factory: Callable[..., Any]) -> Callable[..., Any]:
   """Returns the function that takes the arguments of a class, or of a function.
 

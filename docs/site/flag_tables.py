@@ -40,7 +40,12 @@ def _row(name):
 
 def parts_page() -> str:
   """Returns docs/parts.md: all functions of all kinds, with arguments."""
-  lines = [_PARTS.strip(), '']
+  values = ['| kind | your function returns | values of the run |',
+            '|---|---|---|', *(
+                f'| {name} | {known.returns} | '
+                f'{", ".join(f"`{x}`" for x in known.values)} |'
+                for name, known in KINDS.items() if known.returns)]
+  lines = [_PARTS.strip().replace('{values}', '\n'.join(values)), '']
   for kind in PARTS:
     lines += [f'## {kind}', '', FACTS[kind]['help'], '',
               f'Example: `--{kind}=\'{KINDS[kind].example}\'`', '',
@@ -85,18 +90,10 @@ def fedhalf(fraction: Annotated[float, Ge(0)] = 0.5,
 
 `fraction` is an argument with a limit. `num_clients` is annotated with `mj.FromRun`, so the run sets
 its value, and a call cannot. `Literal['a', 'b']` lists valid words, and `mj.File` is a path whose content
-identifies a run. The values that a run has for the functions of each kind:
+identifies a run. A model gets `num_classes`, `num_tokens` and `rngs` also without annotation, and an optimizer
+`learning_rate`. What a function of each kind returns, and the values that the run has for it:
 
-| kind | values |
-|---|---|
-| partition | `dataset`, `labels`, `num_examples`, `num_clients`, `seed`, `client_of_example`, `names` |
-| labels | `labels`, `clients`, `num_classes`, `seed` |
-| cohort | `num_clients`, `num_rounds` (of `file`) |
-| model | `num_classes`, `num_tokens`, `task`; `num_classes`, `num_tokens` and `rngs` also without annotation |
-| algorithm | `num_clients`, `num_rounds`, `participation`, `local_epochs` |
-| aggregation | `byzantine`, the hostile clients per round that a rule assumes |
-| schedule | `learning_rate`, `num_rounds` |
-| clock | `num_clients`, `seed` |
+{values}
 
 The tables below are generated from the code by `python docs/site/flag_tables.py`.
 """

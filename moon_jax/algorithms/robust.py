@@ -25,6 +25,7 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
+from moon_jax import trees, user_code
 from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.attacks import Attack
 from moon_jax.algorithms.base import Algorithm, Message
@@ -467,7 +468,8 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
     rows = in_order(message.each, cohort_size)
     if attack is not None:
       rows = rows._replace(u_JD=attack.apply(rows, call.hparams, call.key))
-    update_D, state, metrics = rule.apply(rows, state, call.key)
+    update_D, state, metrics = _checked(
+        rule.apply(rows, state, call.key), rule, rows)
     return Message(moved(variables, update_D)), state, metrics
 
   needs: dict[str, Any] = (
@@ -479,6 +481,21 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
       init_server=lambda variables: rule.init(zeros(variables)),
       needs={**algorithm.needs, **needs},
       min_received=max(algorithm.min_received, rule.min_received))
+
+
+def _checked(result, rule, rows):
+  """Returns the three results of a rule, if they are what the server needs."""
+  num_parameters = rows.u_JD.shape[1]
+  is_triple = (isinstance(result, tuple) and len(result) == 3
+               and isinstance(result[2], dict))
+  if not is_triple or getattr(
+      result[0], 'shape', None) != (num_parameters,):
+    raise UserError(
+        '', 'a robust rule must return three results, the update of the server '
+        f'[{num_parameters}], the next state and a dict of metrics, {{}} for '
+        'none', trees.shapes(result),
+        f'Change its apply{user_code.place(rule.apply)}')
+  return result
 
 
 def excluded(rows: Rows, is_used_J: jax.Array) -> dict[str, jax.Array]:

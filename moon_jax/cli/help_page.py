@@ -109,9 +109,8 @@ def show_part(name: str, width: int) -> str:
     return '\n'.join([
         *_wrap(f'--{kind}: {" ".join(FACTS[kind]["help"].split())}', width), '',
         *_table(entries, width), '', *_wrap(
-            f'--help {kind}.NAME lists the arguments of NAME; your own '
-            'function is MODULE:FUNCTION, as in '
-            f"--{kind}='mymodule:{kind}(argument=1)'.", width)])
+            f'--help {kind}.NAME lists the arguments of NAME. '
+            + _own_function(kind), width)])
   summary, arguments = parts.describe(kind, function)
   entries = [(f'{entry.name}={entry.default or "VALUE"}', entry.help + (
       f' ({entry.limits})' if entry.limits else '')) for entry in arguments]
@@ -120,6 +119,19 @@ def show_part(name: str, width: int) -> str:
       *(_table(entries, width) or ['  It has no arguments.']), '', *_wrap(
           f"Give --{kind}='{function}(NAME=VALUE, ...)', or "
           f'--{kind}={function} --{kind}.NAME=VALUE.', width)])
+
+
+def _own_function(kind):
+  """Returns what your own function of a kind is, gets and returns."""
+  known = KINDS[kind]
+  if not known.returns:
+    return ''
+  values = (' Values of the run, for parameters annotated with '
+            f'moon_jax.FromRun[...]: {", ".join(known.values)}.'
+            if known.values else '')
+  return ('Your own function is MODULE:FUNCTION, as in '
+          f"--{kind}='mymodule:{kind}(argument=1)', and returns "
+          f'{known.returns}.{values} See docs/{FACTS[kind]["page"]}.')
 
 
 def _topics(page, is_full):

@@ -22,6 +22,10 @@ class Kind(NamedTuple):
     without_common: names of functions that do not have them.
     by_name: values of the run that a function gets by the names of its
       parameters, without `FromRun`; a call cannot give them.
+    returns: what your own function returns, as text; '' of kinds that take no
+      function of yours.
+    result: the type of it, MODULE:CLASS; '' if whoever calls it checks.
+    values: names of the values of the run, for parameters of `FromRun`.
   """
 
   functions: Mapping[str, str]
@@ -29,6 +33,9 @@ class Kind(NamedTuple):
   common: Mapping[str, tuple[Any, Any]] = {}
   without_common: tuple[str, ...] = ()
   by_name: tuple[str, ...] = ()
+  returns: str = ''
+  result: str = ''
+  values: tuple[str, ...] = ()
 
 
 def none() -> None:
@@ -64,47 +71,70 @@ KINDS: dict[str, Kind] = {
     'partition': Kind(
         _in('data.partition', 'iid', 'dirichlet', 'shards', 'quantity',
             'feature_noise', 'natural') | _in('data.split', file='read_file'),
-        'dirichlet(beta=0.1)'),
+        'dirichlet(beta=0.1)',
+        returns='a list of index arrays, one per client', values=(
+            'dataset', 'labels', 'num_examples', 'num_clients', 'seed',
+            'client_of_example', 'names')),
     'labels': Kind(
-        _in('data.label_shift', 'clean', 'noise', 'shift'), 'noise(rate=0.2)'),
+        _in('data.label_shift', 'clean', 'noise', 'shift'), 'noise(rate=0.2)',
+        returns='an array of the labels of all training examples',
+        result='numpy:ndarray',
+        values=('labels', 'clients', 'num_classes', 'seed')),
     'cohort': Kind(
         _in('config.kinds', uniform='none')
         | _in('data.selection', 'power_of_choice', 'oort')
-        | _in('data.cohort', file='read'), 'power_of_choice(candidates=20)'),
+        | _in('data.cohort', file='read'), 'power_of_choice(candidates=20)',
+        returns='a function of a moon_jax.selection.View',
+        result='collections.abc:Callable'),
     'model': Kind(
         _in('models', 'simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm',
             'transformer'), 'resnet18(norm=group)',
-        by_name=('num_classes', 'num_tokens', 'rngs')),
+        by_name=('num_classes', 'num_tokens', 'rngs'),
+        returns='a Flax module or a moon_jax.Model',
+        values=('num_classes', 'num_tokens', 'task')),
     'algorithm': Kind(
         {name: f'moon_jax.methods.{name}:{name}' for name in METHODS}
         | _in('methods.moon', 'moon_l2')
-        | _in('methods.fedavg', 'centralized'), 'moon(mu=5)'),
+        | _in('methods.fedavg', 'centralized'), 'moon(mu=5)',
+        returns='a moon_jax.Algorithm', values=(
+            'num_clients', 'num_rounds', 'participation', 'local_epochs')),
     'optimizer': Kind(
         _in('optimizers', 'sgd', 'adam', 'amsgrad')
         | {name: f'optax:{name}' for name in _OPTAX}, 'sgd(momentum=0.9)',
-        by_name=('learning_rate',)),
+        by_name=('learning_rate',),
+        returns='a transformation of optax, or a function of the learning rate '
+                'that returns one'),
     'schedule': Kind(
         _in('learning_rates', 'constant', 'cosine', 'step'), 'step(every=30)',
-        {'warmup': (Annotated[int, Ge(0)], 0)}),
+        {'warmup': (Annotated[int, Ge(0)], 0)},
+        returns='a number or a function of the round',
+        values=('learning_rate', 'num_rounds')),
     'server': Kind(
         _in('algorithms.server', 'sgd', 'adam', 'yogi', 'adagrad'),
-        'adam(learning_rate=0.01)'),
+        'adam(learning_rate=0.01)',
+        returns='a moon_jax.algorithms.server.Server',
+        result='moon_jax.algorithms.server:Server'),
     'aggregation': Kind(
         _in('algorithms.robust', *ROBUST, average='mean')
         | _in('methods.fednova', fednova='with_fednova')
         | _in('methods.scaffold', scaffold='with_control_variates'),
-        'trimmed_mean(byzantine=2)'),
+        'trimmed_mean(byzantine=2)', returns='a moon_jax.robust.Rule',
+        result='moon_jax.algorithms.robust:Rule', values=('byzantine',)),
     'attack': Kind(
         _in('config.kinds', 'none')
         | _in('algorithms.attacks', 'label_flip', *UPDATE_ATTACKS)
         | _in('algorithms.backdoor', backdoor='Backdoor'),
         'sign_flip(scale=3)',
-        {'attackers': (Annotated[float, Gt(0), Lt(1)], 0.2)}, ('none',)),
+        {'attackers': (Annotated[float, Gt(0), Lt(1)], 0.2)}, ('none',),
+        returns='a function of (updates, is_honest, is_hostile, keys)',
+        result='collections.abc:Callable'),
     'compress': Kind(
         _in('config.kinds', 'none')
         | _in('algorithms.compress', 'top_k', 'random_k', 'qsgd', 'sign',
               'powersgd'), 'top_k(fraction=0.01)',
-        {'download': (bool, False)}, ('none',)),
+        {'download': (bool, False)}, ('none',),
+        returns='a moon_jax.compress.Compressor',
+        result='moon_jax.algorithms.compress:Compressor'),
     'privacy': Kind(
         _in('config.kinds', 'none')
         | _in('algorithms.privacy', 'client', 'example'),
@@ -112,11 +142,14 @@ KINDS: dict[str, Kind] = {
     'clock': Kind(
         _in('config.kinds', 'none')
         | _in('data.clock', 'lognormal', file='read'),
-        'lognormal(spread=1)', {'availability_file': ('File', '')}, ('none',)),
+        'lognormal(spread=1)', {'availability_file': ('File', '')}, ('none',),
+        returns='a moon_jax.clock.Clock', result='moon_jax.data.clock:Clock',
+        values=('num_clients', 'seed')),
     'rounds': Kind(
         _in('simulation.server_steps', 'synchronous', 'fedbuff', 'fedasync'),
         'fedbuff(concurrency=10, buffer_size=5)'),
     'staleness': Kind(
         _in('algorithms.asynchronous', 'constant', 'polynomial', 'hinge'),
-        'polynomial(exponent=1)'),
+        'polynomial(exponent=1)', returns='a function of the staleness',
+        result='collections.abc:Callable'),
 }

@@ -22,6 +22,7 @@ from collections.abc import Callable
 import contextlib
 import dataclasses
 import functools
+import importlib
 import inspect
 import math
 import re
@@ -43,6 +44,7 @@ _BARE = rf'(?:{_NAME}(?:\.{_NAME})*:)?{_NAME}'
 _CALL = re.compile(rf'({_BARE})\s*\((.*)\)', re.DOTALL)
 _WORD = re.compile(r'[^\s\'"(){}\[\],=]+')  # a string without quotes
 TINY, HUGE = 1e-30, 1e30  # range of float32 arithmetic
+_LONG = 12  # characters of a number that no one wrote, such as 1/6
 _MAX_INT = 2**31 - 1  # of JAX's int32
 _LIMITS = {
     annotated_types.Ge: ('ge', 'at least', lambda x, y: x >= y),
@@ -159,6 +161,9 @@ def parse(kind: str, text: Any) -> Part:
       raise ValueError(f'a {type(text).__name__}')
     if re.fullmatch(_BARE, text.strip()):
       return Part(text.strip())
+    opened, closed = text.count('('), text.count(')')
+    if opened != closed and not {*text} & {'"', "'"}:
+      raise ValueError(f'{opened} times ( and {closed} times )')
     made = _parsed(text.strip())
     if not isinstance(made, Part):
       raise ValueError('no call')
@@ -374,11 +379,13 @@ def function_of(kind: str, part: Part) -> Callable[..., Any]:
     UserError: if there is none.
   """
   known = kinds.KINDS[kind]
-  place = known.functions.get(part.name, part.name if part.is_own else None)
+  place = known.functions.get(
+      part.name, part.name if part.is_own and known.returns else None)
   if place is None:
     raise UserError(
-        kind, f'must be one of {", ".join(known.functions)}, or your own as '
-        'MODULE:FUNCTION', repr(part.name),
+        kind, f'must be one of {", ".join(known.functions)}'
+        + ', or your own as MODULE:FUNCTION' * bool(known.returns),
+        repr(part.name),
         spelling.remedy(kind, part.name, list(known.functions)))
   return user_code.load(kind, place)
 
@@ -415,7 +422,7 @@ def normal(kind: str, part: Part) -> Part:
       listed = f'the arguments {", ".join(known)}' if known else 'no arguments'
       near = spelling.near(name, known)
       others = [other for other in kinds.KINDS[kind].functions
-                if name in schema(kind, other)]
+                if not part.is_own and name in schema(kind, other)]
       raise UserError(
           f'{kind}={part.name}', f'has {listed}', f'{name}={show(value)}',
           f'Did you mean {near}?' if near else 'Remove it' + (
@@ -425,11 +432,13 @@ def normal(kind: str, part: Part) -> Part:
       values[name] = known[name].check(value)
   for name, x in known.items():
     if x.is_required and name not in values:
+      values = kinds.KINDS[kind].values if part.is_own else ()
       raise UserError(
           f'{kind}={part.name}', f'needs a value of {name}', '',
-          f'Give {setting(f"{kind}.{name}")}'
-          + ', or annotate it with moon_jax.FromRun[...] if the run has it'
-          * part.is_own)
+          f'The run has one: annotate it as {name}: moon_jax.FromRun[...]'
+          if name in values else f'Give {setting(f"{kind}.{name}")}' + (
+              f'; values of the run, annotated as moon_jax.FromRun[...], are '
+              f'{", ".join(values)}' if values else ''))
   return Part(part.name, tuple(
       (name, values[name]) for name, x in known.items()
       if name in values and not (
@@ -502,10 +511,27 @@ def make(kind: str, part: Part, **run: Any) -> Any:
           f'{kind}={part.name}', 'must have arguments without default of the '
           f'names {", ".join(run)}', name, 'Rename it, or give it a default')
   if part.is_own:
-    return user_code.call(kind, part.name, function, **given)
+    made = user_code.call(kind, part.name, function, **given)
+    return _checked_result(kind, part, made, function)
   with _naming(kind, part, [
       name for name in known if known[name].is_argument]):
     return function(**given)
+
+
+def _checked_result(kind, part, made, function):
+  """Returns what your own function has returned, if it is of the right type.
+
+  A function that forgets to return something must not pass as one that changes
+  nothing.
+  """
+  known = kinds.KINDS[kind]
+  module, _, name = known.result.partition(':')
+  if made is None or module and not isinstance(
+      made, getattr(importlib.import_module(module), name)):
+    raise UserError(f'{kind}={part.name}', f'must return {known.returns}',
+                    'None' if made is None else type(made).__name__,
+                    f'Change the function{user_code.place(function)}')
+  return made
 
 
 class Entry(NamedTuple):
@@ -542,9 +568,16 @@ def describe(kind: str, name: str) -> tuple[str, list[Entry]]:
   summary = ' '.join(summary.split()).removeprefix('Returns ')
   return f'{summary[:1].upper()}{summary[1:]}', [
       Entry(x.name, '' if x.default is inspect.Parameter.empty
-            else 'of the run' if x.run else show(x.default), _limits(x),
+            else 'of the run' if x.run else _default(x.default), _limits(x),
             texts.get(x.name) or common.get(x.name, ''))
       for x in schema(kind, name).values()]
+
+
+def _default(value):
+  """Returns the text of a default; 1/6 has six digits."""
+  text = show(value)
+  return text if not isinstance(value, float) or len(text) < _LONG else (
+      f'{value:.6g}')
 
 
 def _argument_texts(documented):

@@ -92,9 +92,11 @@ def remedy(name: str, given: object, choices: Sequence[str]) -> str:
 
 def colon(name: str, given: object) -> str:
   """Returns "Did you mean --NAME=MODULE:FUNCTION?" for MODULE.FUNCTION."""
-  module, dot, function = str(given).rpartition('.')
+  place, bracket, arguments = str(given).partition('(')
+  module, dot, function = place.rpartition('.')
   custom = f'{module}:{function}'
   is_meant = dot and is_user_code(custom) and function not in _ENDINGS
+  custom += bracket + arguments
   return f'Did you mean {setting(name, custom)}?' if is_meant else ''
 
 

@@ -54,7 +54,10 @@ def test_calls(text, expected):
 @pytest.mark.parametrize('text, words', [
     ('moon(5)', "'5' is not NAME=VALUE"),
     ('moon(mu=1, mu=2)', 'mu is given twice'),
-    ('moon(mu=1', 'name or a call'), ('', 'name or a call'), ('a b', 'a call'),
+    ('moon(mu=1', '1 times ( and 0 times )'),
+    ('moon(mu=1))', '1 times ( and 2 times )'),
+    ('mine.f(mu=1)', 'Did you mean --algorithm=mine:f(mu=1)?'),
+    ('', 'name or a call'), ('a b', 'a call'),
     ('moon(mu=a b)', 'in quotes'), ('moon(mu=1)(x=2)', 'name or a call'),
     (5, 'a int'), ('x.y', 'name or a call'), ('moon(mu=__import__("os"))',
                                               'is not NAME=VALUE')])
