@@ -58,7 +58,7 @@ def answer(words: Sequence[str], page: Page, command: str) -> None:
   if asked:
     _, _, name = asked[0].partition('=')
     rest = words[words.index(asked[0]) + 1:]
-    if name or rest and re.fullmatch(r'\w+(\..+)?', rest[0]):
+    if name or rest and re.fullmatch(r'\w+([.=].+)?', rest[0]):
       width = shutil.get_terminal_size().columns
       print(show_part(name or rest[0], max(width, _MIN_WIDTH)), flush=True)
       sys.exit()
@@ -95,8 +95,12 @@ def show(page: Page, command: str, is_full: bool, width: int) -> str:
 
 
 def show_part(name: str, width: int) -> str:
-  """Returns the help of a kind, such as algorithm, or of algorithm.moon."""
-  kind, _, function = name.partition('.')
+  """Returns the help of a kind, such as algorithm, or of algorithm.moon.
+
+  The latter may be written as algorithm=moon(mu=5), too.
+  """
+  kind, _, function = re.sub(r'^(\w+)=', r'\1.', name).partition('.')
+  function, _, _ = function.partition('(')  # of a call
   if kind not in PARTS:
     near = spelling.near(kind, PARTS)
     raise UserError(

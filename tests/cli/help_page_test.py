@@ -115,7 +115,8 @@ def test_help_of_parts(output):
         *KINDS[kind].functions]
     assert max(map(len, text.splitlines())) <= 80
   for words in (['--help', 'algorithm.moon'], ['--help=algorithm.moon'],
-                ['--seed=1', '-h', 'algorithm.moon']):
+                ['--seed=1', '-h', 'algorithm.moon'],
+                ['--help', 'algorithm=moon(mu=1)']):
     text = output('moon_jax', 'train', *words)
     assert re.findall(r'^  (\w+)=', text, re.M) == [
         *parts.schema('algorithm', 'moon')]

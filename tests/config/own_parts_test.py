@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import moon_jax as mj
-from moon_jax.config import Config, KINDS
+from moon_jax.config import Config, KINDS, parts
 from moon_jax.errors import UserError
 from moon_jax.simulation import agreement, build, checks
 
@@ -99,8 +99,8 @@ def test_kinds_without_functions_of_yours(own, kind):
 @pytest.mark.parametrize('kind, function, words', [
     ('aggregation', 'matrix_rule', r'\[339426\].*own_parts.py, line 16'),
     ('aggregation', 'one_result_rule', 'three results.*got float32'),
-    ('aggregation', 'failing_rule', 'failing_rule failed.*nope.*line 22'),
-    ('attack', 'far_attack', 'attack=own_parts:far_attack failed.*nope')])
+    ('aggregation', 'failing_rule', 'failing_rule, which failed.*nope.*line 22'),
+    ('attack', 'far_attack', 'attack .*own_parts:far_attack, which failed.*nope')])
 def test_functions_of_a_rule_and_an_attack(own, kind, function, words):
   federation = build.federation(own(**{kind: f'own_parts:{function}'}))
   with pytest.raises(UserError, match=words):
@@ -112,3 +112,9 @@ def test_runs_with_your_own_rule_share_a_program(own):
       own(aggregation='own_parts:mean_rule', seed=seed, partition_seed=1)))
                 for seed in (0, 1))
   assert one == other
+
+
+def test_a_default_that_no_one_wrote_has_six_digits():
+  _, arguments = parts.describe('algorithm', 'fedpac')
+  assert '0.166667' in [argument.default for argument in arguments]
+  assert parts.schema('algorithm', 'fedpac')['head_fraction'].default == 1 / 6
