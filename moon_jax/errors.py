@@ -115,11 +115,11 @@ def setting(name: str, value: object = _MISSING) -> str:
 
   `name` is a flag, or an argument of a function; it may end with =VALUE.
   """
-  name, *given = name.split('=', 1)
+  name, *text = name.split('=', 1)
   known = _ARGUMENTS.get()
   flag = known.get(name, _FLAGS.get(name, name))
   title = f'--{flag}' if flag and names_flags() else known.get(name) or name
-  given += [] if value is _MISSING else [value]
+  given = text if value is _MISSING else [*text, value]
   return '='.join([title, *map(str, given)])
 
 

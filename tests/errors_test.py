@@ -164,7 +164,7 @@ INVALID = [  # a setting, and a call in which it is invalid
         'toy', 'toy', ARRAYS | {'y_test': LABELS + 3})),
     ('', lambda: clients.checked([[0], []], 60, 'clients[{}]')),
     ('is_member_SN', lambda: mj.leakage.lira(
-        np.ones(2), np.ones((4, 2)), np.ones((4, 2), bool))),
+        np.ones(2), np.ones((4, 2)), np.zeros((4, 2), bool))),
     ('', lambda: mj.rounds.listed([[0]]).check_has(2)),
     ('', lambda: data_command._downloadable('mnitsr')),
     ('path', lambda: mj.cohort.read('nowhere', 4, 2)),
