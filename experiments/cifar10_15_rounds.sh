@@ -33,4 +33,4 @@ train fedprox --algorithm='fedprox(mu=0.01)'
 train l2 --algorithm='moon_l2(mu=0.1)'
 train fedavgm --algorithm=fedavg --server='sgd(momentum=0.7)'
 train moon-fedavgm --algorithm='moon(mu=5)' --server='sgd(momentum=0.7)'
-moon-jax compare "$out"
+moon-jax show "$out"

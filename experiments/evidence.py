@@ -503,10 +503,10 @@ def kills() -> str:
 
 
 def outputs() -> str:
-  """What `train` prints at its end, and the differences of `compare`."""
+  """What `train` prints at its end, and the differences that `show` has."""
   summary = kept.runs('quickstart')['moon-seed0'].summary
-  arms = _arms('breast_cancer')
-  lines = compare_lib.differences(arms, compare_lib.baseline(arms))
+  lines = compare_lib.differences(compare_lib.of(
+      [*kept.runs('breast_cancer').values()], 'test_accuracy')).text(80)
   return '\n'.join(['```text', train.result(summary), *lines, '```'])
 
 

@@ -81,7 +81,7 @@ from .models.adapters import freeze, lora
 from .models.base import Model, Outputs
 from .models.convolution import conv_general_dilated, fast_on_cpus
 from .models.user import from_flax, from_nnx
-from .results import results
+from .results import client_results, results
 from .runs.grid import Sweep
 from .runs.run import run
 from .runs.saved_models import load

@@ -13,7 +13,7 @@ import pytest
 import moon_jax as mj
 from moon_jax import __main__ as commands
 from moon_jax import data_command
-from moon_jax.results import compare, describe
+from moon_jax.results import show
 from support import forked, made_runs, small_runs
 
 
@@ -71,12 +71,11 @@ _NO_HOME = '~nobody-has-this-name/x'
 
 
 @pytest.mark.parametrize('args', [
-    ['inspect', _NO_HOME], ['inspect', '.', f'--plot={_NO_HOME}'],
-    ['compare', _NO_HOME], ['compare', '.', f'--csv={_NO_HOME}'],
+    ['show', _NO_HOME], ['show', '.', f'--out={_NO_HOME}'],
     ['data', 'check', _NO_HOME], ['data', 'check', _NO_HOME, 'npz'],
     ['data', 'get', 'mnist', f'--data_dir={_NO_HOME}'],
-    ['report', _NO_HOME], ['report', '.', f'--runs={_NO_HOME}'],
-    ['report', '.', f'--workdir={_NO_HOME}'],
+    ['show', 'x.toml', f'--out={_NO_HOME}'],
+    ['show', 'x.toml', f'--workdir={_NO_HOME}'],
     ['sweep', f'--sweep={_NO_HOME}'], ['sweep', f'--workdir={_NO_HOME}'],
     ['train', f'--workdir={_NO_HOME}'], ['train', f'--init_from={_NO_HOME}'],
     ['plan', '--dataset=npz', f'--data_dir={_NO_HOME}'],
@@ -109,26 +108,14 @@ def test_every_path_of_a_user_may_begin_with_the_home(
   (tmp_path / 'leaf' / 'train' / '0.json').write_text('{}')
   monkeypatch.chdir(tmp_path / 'leaf')  # paths relative to it do not exist
   for main, expected, *args in (
-      (describe.main, 0, '~/runs/one', '--plot=~/inspect.png'),
-      (compare.main, 0, '~/runs', '--plot=~/compare.png', '--csv=~/all.csv'),
+      (show.main, 0, '~/runs/one', '--out=~/out'),
       (data_command.main, 0, 'check', '~/own.npz'),
       (data_command.main, 2, 'check', '~/leaf')):
     status, out, err = run_command(main, *args)
     assert status == expected, (args, err)
   assert 'NAME must be femnist or shakespeare for files of LEAF' in err
-  for name in 'inspect.png', 'compare.png', 'all.csv':
-    assert (tmp_path / name).exists()
+  assert (tmp_path / 'out' / 'run.png').exists()
   assert not (tmp_path / 'leaf' / '~').exists()
-
-
-def test_a_report_reads_and_writes_paths_below_the_home(whole, tmp_path):
-  made_runs.write(tmp_path / 'runs' / 'one')
-  below = f'~/{os.path.relpath(tmp_path, os.path.expanduser("~"))}'
-  done = whole.run('report', f'{below}/runs', f'--out={below}/pages',
-                   cwd=tmp_path, module='moon_jax')
-  assert not done.status, done.err
-  assert [path.name for path in (tmp_path / 'pages').glob('*.html')] == [
-      'runs.html']
 
 
 def test_output_that_takes_ascii_only_has_escaped_names(
@@ -150,8 +137,7 @@ def test_output_that_takes_ascii_only_has_escaped_names(
     run, = (tmp_path / 'läufe').glob('breast*')
     for args in (
         ['train', *flags, '--seed=0', f'--workdir=läufe/{run.name}'],
-        ['inspect', f'läufe/{run.name}'], ['compare', 'läufe/*'],
-        ['report', 'läufe', '--out=läufe/日']):
+        ['show', f'läufe/{run.name}']):
       assert r'l\xe4ufe/' in outputs(*args)
     assert r'stra\xdfe.npz: complete' in outputs(
         'data', 'check', 'straße.npz')

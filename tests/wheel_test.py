@@ -89,6 +89,6 @@ def test_its_descriptions_of_gpus_are_found(installed):
 
 
 def test_files_of_the_repository_are_reported_as_missing(installed):
-  done = installed('moon-jax', 'report', 'experiments/tables')
+  done = installed('moon-jax', 'show', 'experiments/tables/mu.toml')
   assert done.returncode == 2 and 'experiments/' in done.stderr
   assert 'Traceback' not in done.stderr and len(done.stderr) < 600

@@ -1,7 +1,6 @@
 """Results of runs: one reader, one definition of each statistic, one page.
 
-The commands `report`, `compare` and `inspect`, the table of a sweep and
-experiments/full are views of them.
+`moon-jax show`, the table of a sweep and experiments/full are views of them.
 """
 
 import os
@@ -29,18 +28,20 @@ class Results(NamedTuple):
   rounds: 'pd.DataFrame'
 
 
-def results(*places: str | os.PathLike) -> Results:
+def results(*places: str | os.PathLike, metric: str = '') -> Results:
   """Returns runs as two data frames of pandas: per run, and per round.
 
   Args:
     *places: directories of runs, directories above them such as that of a
       sweep, or patterns such as 'runs/*moon*'. Runs may be unfinished.
+    metric: name of a metric of rounds, of which the endpoints are; by default
+      the test accuracy or, for tasks without one, the test loss.
 
   Returns:
     `Results`, a pair. `runs` has one row per run, by the path of its directory:
     `state`, its settings, `rounds`, the endpoints `last`, `best`, `best_round`
-    and `mean_of_last_10` of the test accuracy (a fraction) or, for tasks
-    without one, of the test loss, the medians `seconds_per_round` and
+    and `mean_of_last_10` of the metric (accuracies are fractions), the medians
+    `seconds_per_round` and
     `examples_per_second`, and the sum `seconds_of_rounds`. `rounds` has one row
     per run and round with all metrics that are numbers, NaN where a metric was
     not measured.
@@ -57,34 +58,70 @@ def results(*places: str | os.PathLike) -> Results:
         rounds['test_accuracy'].unstack('run').plot()
 
   See also:
-    `moon-jax compare`, which groups runs by the settings in which they differ.
+    `client_results`, with a row per client; `moon-jax show`, which groups runs
+    by the settings in which they differ.
   """
+  runs = _read(places)
+  return Results(runs_frame(runs, metric), rounds_frame(runs))
+
+
+def client_results(*places: str | os.PathLike) -> 'pd.DataFrame':
+  """Returns the last results of each client of runs, one row per client.
+
+  Args:
+    *places: directories of runs, as for `results`, that have evaluated clients
+      (`client_eval_every`, or held-out data).
+
+  Returns:
+    A data frame of pandas by the path of the run and the number of the client:
+    `name` (if clients have names), `round` of the results, `num_examples`,
+    `times_sampled` and all that the run has recorded of its clients, such as
+    `local_heldout_accuracy`, a fraction. A client that was not in the last
+    evaluation has the results of its last one, NaN without any.
+
+  Raises:
+    UserError: if a place has no runs, or a file of a run is damaged.
+
+  Examples:
+    The ten clients with the lowest accuracies:
+
+        mj.client_results('runs/one').nsmallest(10, 'local_heldout_accuracy')
+  """
+  from moon_jax.results import clients
+
+  return clients.frames(_read(places))
+
+
+def _read(places):
   from moon_jax.results import read
 
   for place in places:
     if not isinstance(place, str | os.PathLike):
-      raise UserError('results needs directories, one argument each; got '
-                      f'{place!r:.60}. Pass results(*places)')
-  found = read.find([os.fspath(place) for place in places])
-  return frames(map(read.read, found))
+      raise UserError(
+          'places', 'must be directories, one argument each',
+          f'{place!r:.60}', 'Write results(*places)')
+  return [read.read(path)
+          for path in read.find([os.fspath(place) for place in places])]
 
 
-def frames(runs: 'Iterable[Run]') -> Results:
-  """Returns the data frames of runs that were read; see `results`."""
-  import pandas as pd  # takes a second
+def runs_frame(runs: 'Iterable[Run]', metric: str = '') -> 'pd.DataFrame':
+  """Returns one row per run; see `results`."""
+  import pandas as pd
+
+  return pd.DataFrame([
+      {'run': str(run.path), 'state': run.state.kind} | run.config.to_dict()
+      | {'rounds': len(run.lines)} | run.endpoints(metric or run.measure())
+      | run.times() for run in runs]).set_index('run')
+
+
+def rounds_frame(runs: 'Iterable[Run]') -> 'pd.DataFrame':
+  """Returns one row per run and round; see `results`."""
+  import pandas as pd
 
   from moon_jax.view.status import is_number
 
-  rows, lines = [], []
-  for run in runs:
-    name = {'run': str(run.path)}
-    rows.append(
-        name | {'state': run.state.kind} | run.config.to_dict()
-        | {'rounds': len(run.lines)} | run.endpoints(run.measure())
-        | run.times())
-    lines += [name | {key: value for key, value in line.items()
-                      if is_number(value)} for line in run.lines]
-  return Results(
-      pd.DataFrame(rows).set_index('run'),
-      pd.DataFrame(lines, columns=None if lines else ['run', 'round'])
-      .set_index(['run', 'round']))
+  lines = [{'run': str(run.path)} | {
+      key: value for key, value in line.items() if is_number(value)}
+      for run in runs for line in run.lines]
+  return pd.DataFrame(lines, columns=None if lines else ['run', 'round']
+                      ).set_index(['run', 'round'])

@@ -1,21 +1,21 @@
 """Arms: runs that differ only in their seeds.
 
-`report` makes the arms of a table from its plan, `compare` from the runs that
-it reads.
+`of_runs` makes them from runs that were read, `of_table` from the plan of a
+published table.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import math
 import pathlib
 import statistics
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from moon_jax.config import Config, FACTS, flags_with, PARTS, parts
+from moon_jax.config.methods import METHODS
 from moon_jax.errors import UserError
-from moon_jax.methods import registry
-from moon_jax.results import frames, paired, read, stats, table_file
+from moon_jax.results import paired, read, rounds_frame, stats, table_file
 from moon_jax.results.paired import Comparison
 from moon_jax.results.read import Run
 from moon_jax.results.table_file import Block, Published, Table
@@ -23,7 +23,6 @@ from moon_jax.runs import identity, values
 from moon_jax.runs import table as sweep_table
 from moon_jax.runs.grid import Sweep
 from moon_jax.runs.table import NO_VALUE, SEEDS
-from moon_jax.simulation import checks
 
 if TYPE_CHECKING:
   import pandas as pd
@@ -47,13 +46,25 @@ class Arm:
   config: Config  # of the first run
   runs: dict[Seeds, Run]  # that count, one for each seed; never diverged
   others: list[Run]  # that do not count: diverged, unfinished or repeated
+  title: str = ''  # of the method, with arguments in which its calls differ
+  named: tuple[str, ...] = ()  # settings in its label
 
   @property
   def label(self) -> str:
-    """The settings."""
-    return ' '.join(
-        values.named(name, value) for name, value in self.settings.items()
-        if value != NO_VALUE) or 'all runs'
+    """The method, and the settings `named`."""
+    return self.label_without(())
+
+  def label_without(self, names: Sequence[str]) -> str:
+    """Returns the label without some settings."""
+    return ', '.join([self.title, *(
+        values.named(name if name.startswith('content') else
+                     name.rpartition('.')[2], self.settings[name], ' ')
+        for name in self.named if name not in names)])
+
+  @property
+  def is_finished(self) -> bool:
+    """Whether the runs that count have finished."""
+    return any(run.state.kind == 'finished' for run in self.runs.values())
 
   @property
   def members(self) -> list[Run]:
@@ -75,7 +86,7 @@ class Arm:
 
     Accuracies are in percent. There must be a run.
     """
-    rounds = frames(self.runs.values()).rounds.reindex(columns=[measure])
+    rounds = rounds_frame(self.runs.values()).reindex(columns=[measure])
     return _scale(measure) * rounds[measure].unstack('run')
 
   def summaries(self, name: str) -> list[float]:
@@ -92,23 +103,11 @@ def _scale(measure):
 class TableArm(Arm):
   """One row of a table."""
 
-  seeds: tuple[Seeds, ...]  # of all runs, ended or not
-  published: tuple[Published, ...]  # for these settings
-  block: Block  # of the first run, with its axes and its baseline
-  named: tuple[str, ...] = ()  # settings in its label
+  seeds: tuple[Seeds, ...] = ()  # of all runs, ended or not
+  published: tuple[Published, ...] = ()  # for these settings
+  # Of the first run, with its axes and its baseline.
+  block: Block = Block(Sweep((), ()), {}, {})
   is_best: bool = False  # whether it was chosen among settings; see `chosen`
-
-  @property
-  def label(self) -> str:
-    """The method, and the settings `named`."""
-    return self.label_without(())
-
-  def label_without(self, names: Sequence[str]) -> str:
-    """Returns the label without some settings."""
-    return ', '.join([self.settings['algorithm'], *(
-        values.named(name.rpartition('.')[2], self.settings[name], ' ')
-        for name in self.named
-        if name not in names)])
 
   @property
   def published_accuracy(self) -> Published | None:
@@ -151,14 +150,13 @@ def compare(new: Arm, base: Arm, num_rounds: int = 1,
 # ------------------------------------------------------- arms of runs, as read
 
 
-def of_runs(runs: Sequence[Run], also: Collection[str] = ()) -> list[Arm]:
+def of_runs(runs: Sequence[Run]) -> list[Arm]:
   """Returns the arms of runs, in the order of their first runs.
 
-  `also` are settings in which arms differ although they change no model.
   The runs that count are those that have finished or, if none has, those that
   have not and did not diverge.
   """
-  names = differing(runs, also)
+  names = differing(runs)
   grouped: dict[tuple[str, ...], list[Run]] = {}
   for run in runs:
     grouped.setdefault(_shown(run, names), []).append(run)
@@ -174,15 +172,15 @@ def of_runs(runs: Sequence[Run], also: Collection[str] = ()) -> list[Arm]:
         counted[seeds] = run
     arms.append(Arm(dict(zip(names, shown)), members[0].config, counted, [
         run for run in members if run not in counted.values()]))
-  return arms
+  return with_labels(arms)
 
 
-def differing(runs: Sequence[Run], also: Collection[str] = ()) -> list[str]:
-  """Returns the settings in which runs differ, besides seeds; see `of_runs`."""
+def differing(runs: Sequence[Run]) -> list[str]:
+  """Returns the settings in which runs differ, besides seeds."""
   inputs = {f'content of {name}' for run in runs for name in run.inputs
             if name not in _RECORDED}
   names = [*sweep_table.settings_of(
-      [run.config for run in runs], _IGNORED - {*also}), *sorted(inputs)]
+      [run.config for run in runs], _IGNORED), *sorted(inputs)]
   return sweep_table.differing(names, [_shown(run, names) for run in runs])
 
 
@@ -225,8 +223,8 @@ def keys(configs: Iterable[Config]) -> list[Key]:
 def ended(directory: pathlib.Path) -> list[Run]:
   """Returns the runs in a directory that have finished or diverged."""
   if not directory.is_dir():
-    raise UserError(f'{directory} must be a directory that holds directories '
-                    'of runs, got none; --workdir and --runs name them')
+    raise UserError('', f'{directory} must be a directory that holds '
+                    'directories of runs', 'none')
   runs = (read.read(path.parent)
           for path in sorted(directory.glob('*/config.json')))
   return [run for run in runs if run.state.kind in ('finished', 'diverged')]
@@ -265,43 +263,15 @@ def config_of(run: Run) -> Config:
   """Returns the valid configuration of a run, as it is if its code is gone."""
   if not has_code(run.config):
     return dataclasses.replace(run.config, workdir='')
+  from moon_jax.simulation import checks  # imports JAX
+
   try:
     return checks.validate(dataclasses.replace(run.config, workdir=''))
   except (AttributeError, TypeError, UserError) as error:
-    raise UserError(f'{run.path}/config.json must be a configuration that this '
-                    f'version accepts, got: {error}; move the directory away, '
-                    'or restore the file from a copy') from error
-
-
-def of_directory(directory: pathlib.Path) -> tuple[Table, list[TableArm]]:
-  """Returns a table of all runs in a directory that have ended, and its arms.
-
-  Rows are the settings in which runs differ, and the contents that their input
-  files had. FedAvg is the baseline.
-  """
-  runs = sorted(ended(directory), key=lambda run: _seeds(run.config))
-  if not runs:
-    count = len([*directory.glob('*/config.json')])
-    raise UserError(f'{directory} must hold files of tables, or directories of '
-                    f'runs that have ended, got {count or "no"} runs; '
-                    'moon-jax compare shows those that train')
-  found = sorted(of_runs(runs, _RECORDED), key=order)
-  block = Block(
-      Sweep(tuple(config_of(run) for arm in found for run in arm.members),
-            tuple(name for name in found[0].settings
-                  if name in values.TYPES or values.is_argument(name))),
-      {'algorithm': 'fedavg'}, {})
-  arms, calls = [], {arm.settings.get('algorithm', '') for arm in found}
-  for arm in found:
-    diverged = {seeds: run for run in reversed(arm.others)
-                if run.state.kind == 'diverged'
-                and (seeds := _seeds(run.config)) not in arm.runs}
-    arms.append(TableArm(
-        _titled(arm.settings, arm.config, calls), config_of(arm.members[0]),
-        arm.runs, [*diverged.values()], (*arm.runs, *diverged), (), block))
-  name = directory.absolute().name
-  return (Table(name, '', '', (block,), (), f'Runs in {name}'),
-          _all_named(arms))
+    raise UserError(
+        '', f'{run.path}/config.json must be a configuration that this version '
+        'accepts', error, 'Move the directory away, or restore the file from a '
+        'copy') from error
 
 
 def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
@@ -317,35 +287,39 @@ def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
   configs = [config for members in grouped.values() for config, _ in members]
   ended = iter([*map(found.get, keys(configs))] if found else
                [None] * len(configs))
-  arms, calls = [], {shown[0] for shown in grouped}
+  arms = []
   for shown, members in grouped.items():
     config, block = members[0]
     planned = {_seeds(member): next(ended) for member, _ in members}
     runs = {seed: run for seed, run in planned.items()
             if run and run.state.kind != 'diverged'}
     arms.append(TableArm(
-        _titled(dict(zip(names, shown)), config, calls), config, runs,
+        dict(zip(names, shown)), config, runs,
         [run for seed, run in planned.items() if run and seed not in runs],
-        tuple(planned),
-        tuple(value for value in table.published if any(
-            table_file.is_for(value, *member) for member in members)), block))
-  return _all_named(arms)
+        seeds=tuple(planned), published=tuple(
+            value for value in table.published if any(
+                table_file.is_for(value, *member) for member in members)),
+        block=block))
+  return with_labels(arms)
 
 
-def _titled(settings, config, calls):
-  """Returns the settings of an arm with the title of its method, the first.
-
-  Arguments follow if they differ between the `calls` of a method.
-  """
-  name = config.algorithm.name
-  of_method = [call for call in calls if call.partition('(')[0] == name]
-  own = settings.get('algorithm', name).removeprefix(name)
-  return {'algorithm': ''} | settings | {
-      'algorithm': registry.title(name) + own * (len(of_method) > 1)}
+def with_labels(arms: Sequence[Any]) -> list[Any]:
+  """Returns arms with their titles and the settings that their labels need."""
+  titled = [dataclasses.replace(arm, title=_title(arm, arms)) for arm in arms]
+  return [dataclasses.replace(arm, named=_named(arm, titled))
+          for arm in titled]
 
 
-def _all_named(arms):
-  return [dataclasses.replace(arm, named=_named(arm, arms)) for arm in arms]
+def _title(arm, arms):
+  """Returns the title of a method, and arguments in which its calls differ."""
+  name = arm.config.algorithm.name
+  ours = values.arguments(arm.config, 'algorithm')
+  others = [values.arguments(other.config, 'algorithm') for other in arms
+            if other.config.algorithm.name == name]
+  return ', '.join([METHODS[name].title if name in METHODS else name, *(
+      f'{argument} {values.show(value)}' for argument, value in ours.items()
+      if f'algorithm.{argument}' not in arm.settings
+      and any(other.get(argument) != value for other in others))])
 
 
 def _named(arm, arms):
@@ -364,7 +338,7 @@ def _named(arm, arms):
     if name in varied:
       return len(varied) <= _MAX_NAMED or value != values.show(
           _default(arm.config, name))
-    return name != 'algorithm' and value != (usual(name, arms) or value)
+    return name != 'algorithm' and usual(name, arms) not in (value, None)
 
   return tuple(name for name, value in arm.settings.items()
                if value != NO_VALUE and is_named(name, value))
@@ -380,22 +354,22 @@ def _default(config, name):
   return parts.schema(kind, getattr(config, kind).name)[argument].default
 
 
-def usual(name: str, arms: Sequence[Arm]) -> str:
-  """Returns the value of most arms that read a setting, or ''."""
+def usual(name: str, arms: Sequence[Arm]) -> str | None:
+  """Returns the value of most arms that read a setting; None without one."""
   counts = Counter(arm.settings[name] for arm in arms
                    if arm.settings[name] != NO_VALUE)
   value, count = counts.most_common(1)[0]
-  return value if 2 * count > counts.total() else ''
+  return value if 2 * count > counts.total() else None
 
 
-def baseline_of(arm: TableArm, arms: Sequence[TableArm]) -> TableArm | None:
+def baseline_of(arm: Arm, arms: Sequence[Any], wanted: Mapping[str, Any]
+                ) -> Any | None:
   """Returns the arm to which `arm` is compared; None if it is one itself.
 
-  The baseline has the settings `arm.block.baseline` and agrees with `arm` in
-  the other settings that are shown and that both methods read; input files that
-  settings of the baseline name may differ, and what is recorded.
+  The baseline has the settings `wanted` and agrees with `arm` in the other
+  settings that are shown and that both methods read; input files that settings
+  of the baseline name may differ, and what is recorded.
   """
-  wanted = arm.block.baseline
   free = {*wanted, *(f'content of {name}' for name in wanted), *_RECORDED, *(
       f'{kind}.{name}' for kind in PARTS if kind in wanted
       for name, _ in parts.parse(kind, wanted[kind]).arguments)}

@@ -1,178 +1,126 @@
-"""Compares runs: moon-jax compare RUN RUN ...
+"""Compares runs: a metric by arm, times, and differences from a baseline.
 
-Each RUN is the directory of a run, a directory above several such as that of a
-sweep, or a pattern. Runs that differ only in their seeds are one row: mean ±
-sample standard deviation. docs/looking_at_runs.md describes the output.
+docs/looking_at_runs.md describes the tables.
 """
 
-import argparse
 from collections.abc import Sequence
 import math
 import statistics
-import sys
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from moon_jax.cli import file_command
 from moon_jax.errors import UserError
 from moon_jax.results import arms as arms_lib
-from moon_jax.results import frames, paired, read, stats
+from moon_jax.results import paired, runs_frame, stats
 from moon_jax.results.arms import Arm
+from moon_jax.results.read import Run
+from moon_jax.results.tables import Table, wrapped
 from moon_jax.runs.table import SEEDS
-from moon_jax.view.text import aligned, duration, fixed, metric, wrapped
+from moon_jax.view.text import duration, fixed, metric
 
-_CSV_COLUMNS = [  # besides the settings in which runs differ
-    *SEEDS, 'state', 'rounds', 'last', 'best', 'best_round', 'mean_of_last_10',
-    'target', 'rounds_to_target', 'simulated_seconds_to_target',
-    'seconds_per_round', 'seconds_of_rounds']
-_AXES = 'simulated_seconds', 'bytes'  # of curves, besides the round
-
-
-def main() -> None:
-  """Runs the command."""
-  parser = argparse.ArgumentParser(
-      prog='moon-jax compare', description='Compares runs: which settings '
-      'differ, accuracies, rounds to a target, seconds.')
-  parser.add_argument('runs', nargs='+', metavar='RUN', help='directory of a '
-                      'run, directory above several runs, or pattern')
-  parser.add_argument('--target', type=float, metavar='ACCURACY',
-                      help='accuracy, a fraction such as 0.8 for 80%%, or '
-                      'loss of "rounds to target"; by default the last one of '
-                      'the baseline')
-  parser.add_argument('--baseline', default='', metavar='SETTING',
-                      help='the runs that others are compared with, such as '
-                      'fedavg or mu=1; by default fedavg, or the first ones')
-  parser.add_argument('--plot', type=file_command.path, metavar='FILE.png',
-                      help='draws the curves')
-  parser.add_argument('--x', default='round', help='what the curves are drawn '
-                      'over: round (the default), simulated_seconds, or bytes '
-                      'exchanged', choices=('round', *_AXES))
-  parser.add_argument('--csv', type=file_command.path, metavar='FILE',
-                      help='writes one row per run')
-  file_command.start(parser, _compare)
+# Metrics that are columns beside the one that is compared.
+_ALSO = ('test_accuracy', 'validation_accuracy', stats.OF_CLIENTS,
+         'global_heldout_accuracy', f'{stats.OF_CLIENTS}_worst_tenth',
+         'epsilon')
 
 
-def _compare(arguments: argparse.Namespace) -> None:
-  runs, measure = _read(arguments.runs)
-  target = arguments.target
-  if target is not None and not 0 < target <= (
-      1 if measure == 'test_accuracy' else math.inf):
-    percent = f' Write --target={target / 100:g} for {target:g}%' * (
-        1 < target <= 100)
-    raise UserError('--target must be a fraction above 0, at most 1, or a loss '
-                    f'above 0; got {target:g}.{percent}')
-  groups = arms_lib.of_runs(runs)
-  if not all(read.is_run(path) for path in arguments.runs):
-    # The names of directories end with hashes: their order means nothing.
-    groups.sort(key=arms_lib.order)
-  base = baseline(groups, arguments.baseline)
-  if target is None and base.runs:
-    target = statistics.mean(  # exact: fmean may be above equal numbers
-        run.values(measure)[-1] for run in base.runs.values())
-  table = frames(runs).runs
-  table['target'] = target
-  table['rounds_to_target'] = [
-      target and run.rounds_to(target, measure=measure) for run in runs]
-  table['simulated_seconds_to_target'] = [
-      dict(run.series('simulated_seconds')).get(reached)
-      for run, reached in zip(runs, table.rounds_to_target)]
-  parts = [_common(runs, groups), *_tables(groups, table, measure),
-           differences(groups, base, measure), _notes(groups)]
-  text = '\n\n'.join('\n'.join(
-      row for line in part for row in wrapped(line)) for part in parts if part)
-  is_unicode = 'utf' in (sys.stdout.encoding or '').lower()
-  print(text if is_unicode else text.replace('±', '+-').replace('–', '-'))
-  if arguments.csv:
-    settings = {str(run.path): arm.settings for arm in groups
-                for run in arm.members}
-    written = table[_CSV_COLUMNS].astype({'rounds_to_target': 'Int64'})
-    pd.DataFrame([settings[run] for run in table.index], table.index).join(
-        written).to_csv(arguments.csv, lineterminator='\r\n',
-                       errors='backslashreplace')
-    print(f'table: {arguments.csv}', file=sys.stderr)
-  if arguments.plot:
-    from moon_jax.results import figures
+class Compared(NamedTuple):
+  """Runs that are compared in a metric."""
 
-    path = figures.save_curves([
-        figures.Line(f'{arm.label} (n={len(arm.runs)})',
-                     arm.config.algorithm.name,
-                     _over(arm, arguments.x, measure))
-        for arm in groups if arm.runs],
-                               _title(measure), arguments.plot,
-                               arguments.x.replace('_', ' '))
-    print(f'plot: {path}', file=sys.stderr)
+  runs: list[Run]
+  arms: list[Arm]
+  metric: str
+  baselines: list[Arm | None]  # of each arm; None of a baseline
+  targets: list[float | None]  # of each arm
 
 
-def _read(arguments):
-  """Returns runs and the metric that they all have; reports the others.
+def of(runs: Sequence[Run], metric: str, *, baseline: str = '',
+       target: float | None = None, is_sorted: bool = True) -> Compared:
+  """Returns what is compared.
 
-  The metric is the accuracy if any run has it, otherwise the loss.
-  """
-  runs = []
-  for path in read.find(arguments):
-    try:
-      run = read.read(path)
-      if not run.measure():
-        raise UserError(f'{path} has no evaluation yet ({run.state.kind})')
-      runs.append(run)
-    except UserError as error:
-      print(f'left out: {error}', file=sys.stderr)
-  if not runs:
-    raise UserError('there must be a run with an evaluation, got none; wait '
-                    'for a first one, or name other directories')
-  measure = ('test_accuracy' if any(
-      run.measure() == 'test_accuracy' for run in runs) else 'test_loss')
-  for run in runs:
-    if run.measure() != measure:
-      print(f'left out: {run.path} has no {measure}, by which the other runs '
-            'are compared', file=sys.stderr)
-  return [run for run in runs if run.measure() == measure], measure
-
-
-def baseline(groups: Sequence[Arm], name: str = '') -> Arm:
-  """Returns the arm that has a setting; by default fedavg, or the first arm.
+  Args:
+    runs: with the metric.
+    metric: a metric of rounds.
+    baseline: a setting of the arm that others are compared with; '' for FedAvg
+      with the same other settings, or else the first arm.
+    target: the value of "rounds to"; None for the mean last value of the
+      baseline.
+    is_sorted: whether arms are sorted by their settings.
 
   Raises:
-    UserError: if not exactly one arm has the setting.
+    UserError: if the target is impossible, or no single arm has the setting.
   """
-  if not name:
-    return next((arm for arm in groups
-                 if arm.settings.get('algorithm') == 'fedavg'), groups[0])
-  matching = [arm for arm in groups if name in arm.label.split()
-              or name in arm.settings.values()]
-  if len(matching) != 1:
-    raise UserError(
-        f'--baseline={name} must be a setting of one group, got '
-        f'{len(matching)}; the groups are '
-        + '; '.join(arm.label for arm in groups))
-  return matching[0]
+  if target is not None and not 0 < target <= (
+      1 if 'accuracy' in metric else math.inf):
+    raise UserError('target', 'must be a fraction above 0, at most 1, or a '
+                    'loss above 0', f'{target:g}',
+                    f'Write --target={target / 100:g} for {target:g}%' * (
+                        1 < target <= 100))
+  arms = arms_lib.of_runs(runs)
+  if is_sorted:
+    # The names of directories end with hashes: their order means nothing.
+    arms.sort(key=arms_lib.order)
+  bases = baselines(arms, baseline)
+  last = lambda arm: statistics.mean(  # exact: fmean may be above equal numbers
+      run.values(metric)[-1] for run in arm.runs.values()
+      ) if arm.runs else None
+  return Compared(
+      list(runs), arms, metric, bases,
+      [target or last(base or arm) for arm, base in zip(arms, bases)])
 
 
-def _over(arm, name, measure):
-  """Returns curves over the mean of another number in the same rounds."""
-  curves = arm.curves(measure)
-  if name == 'round':
-    return curves
-  if name == 'bytes':
-    places = curves.index * statistics.fmean(
-        arm.summaries('bytes_per_round') or [math.nan])
-  else:
-    places = arm.curves(name).mean(axis=1).reindex(curves.index)
-  if np.isnan(places).any():
-    raise UserError(
-        f'--x={name} must be known of all runs; {arm.label} lacks it. Runs '
-        'with --clock have simulated_seconds, and finished runs bytes. Remove '
-        '--x')
-  return curves.set_axis(places)
+def baselines(arms: Sequence[Arm], name: str = '') -> list[Arm | None]:
+  """Returns the baseline of each arm, None of a baseline; see `of`."""
+  if name:
+    matching = [arm for arm in arms if name == arm.label or name in (
+        *arm.settings.values(), *(f'{setting.rpartition(".")[2]}={value}'
+                                  for setting, value in arm.settings.items()),
+        *(f'{setting}={value}' for setting, value in arm.settings.items()))]
+    if len(matching) != 1:
+      raise UserError(
+          'baseline', 'must be a setting of one row', name,
+          f'{len(matching)} rows have it; the rows are '
+          + '; '.join(arm.label for arm in arms))
+    return [None if arm is matching[0] else matching[0] for arm in arms]
+  averaging = [arm for arm in arms if arm.config.algorithm.name == 'fedavg']
+  only = averaging[0] if len(averaging) == 1 else None
+  if not 0 < len(averaging) < len(arms):
+    only = arms[0]
+  wanted = {'algorithm': 'fedavg'}
+  return [None if arm is only else only or arms_lib.baseline_of(
+      arm, arms, wanted) for arm in arms]
 
 
-def _title(measure):
-  return measure.replace('_', ' ') + ' (%)' * ('accuracy' in measure)
+def text(compared: Compared, width: int = 80) -> str:
+  """Returns the tables for a terminal of `width` columns."""
+  found = differences(compared)
+  parts = [introduction(compared), results(compared).text(width),
+           times(compared).text(width), found.text(width) if found else [],
+           notes(compared)]
+  return '\n\n'.join('\n'.join(
+      row for line in part for row in wrapped(line, width))
+                     for part in parts if part)
 
 
-def _common(runs, groups):
-  names = list(groups[0].settings)
+def sections(compared: Compared) -> list[str]:
+  """Returns the parts of a page."""
+  found = differences(compared)
+  return [*introduction(compared), '## Results', results(compared).markdown(),
+          *(['## Differences', found.markdown()] if found else []),
+          '## Rounds and times', times(compared).markdown(),
+          '\n'.join(f'- {note}' for note in notes(compared))]
+
+
+def label(arm: Arm) -> str:
+  """Returns the label, with a star if no run has finished."""
+  return arm.label + '*' * (not arm.is_finished)
+
+
+def introduction(compared: Compared) -> list[str]:
+  """Returns lines about what the runs have in common."""
+  runs, names = compared.runs, list(compared.arms[0].settings)
   same = [str(getattr(runs[0].config, name))
           for name in ('dataset', 'algorithm', 'model')
           if name not in names]
@@ -188,77 +136,115 @@ def _common(runs, groups):
   return lines
 
 
-def _tables(groups, table, measure):
-  """Returns the lines of results, and those of rounds and times."""
-  results = [['', 'n', 'rounds', 'last', 'best', 'mean of last 10']]
-  timed = bool(table.simulated_seconds_to_target.notna().any())
-  times = [['', 'to target', *['simulated'] * timed, 's/round', 'time']]
+def results(compared: Compared) -> Table:
+  """Returns the metric of each arm, and other accuracies after the last round.
+  """
+  name, arms = compared.metric, compared.arms
+  frame = runs_frame(compared.runs, name)
+  rows = [frame.loc[[str(run.path) for run in arm.runs.values()]]
+          for arm in arms]
+  columns = {
+      '': [label(arm) for arm in arms],
+      'n': [f'{len(arm.runs)}' + f'/{len(arm.members)}' * bool(arm.others)
+            for arm in arms],
+      'rounds': [stats.range_text(runs.rounds, '..') or '-' for runs in rows]}
+  for header, key in (('last', 'last'), ('best', 'best'),
+                      ('mean of last 10', 'mean_of_last_10')):
+    columns[header] = [stats.metric_text(name, runs[key], '-') for runs in rows]
+  for other in _ALSO:
+    if other != name:
+      columns[stats.words(other)] = [stats.metric_text(other, [
+          values[-1] for run in arm.runs.values()
+          if (values := run.values(other))], '-') for arm in arms]
   notes = []
-  if any(len(run.values(measure)) < stats.LAST
-         for arm in groups for run in arm.runs.values()):
+  if any(len(run.values(name)) < stats.LAST
+         for arm in arms for run in arm.runs.values()):
     notes.append('mean of last 10: of the last 10 evaluations, or of all if '
                  'fewer')
-  if any(_label(arm) != arm.label for arm in groups):
+  if not all(arm.is_finished for arm in arms):
     notes.append('* no run has finished: results so far')
-  target = table.target.iloc[0]
-  for arm in groups:
-    runs = table.loc[[str(run.path) for run in arm.runs.values()]]
-    results.append([
-        _label(arm),
-        f'{len(runs)}' + f'/{len(arm.members)}' * bool(arm.others),
-        stats.range_text(runs.rounds, '..') or '-',
-        *(stats.metric_text(measure, runs[name], '-')
-          for name in ('last', 'best', 'mean_of_last_10'))])
-    reached = runs.rounds_to_target if target else []
-    seconds = [f'{runs.seconds_per_round.median():.2f}',
-               duration(runs.seconds_of_rounds.median())
-               ] if len(runs) else ['-', '-']
-    simulated = [stats.rounds_text(
-        runs.simulated_seconds_to_target, '-', duration)] * timed
-    times.append([_label(arm), stats.rounds_text(reached, '-'), *simulated,
-                  *seconds])
-  goal = (f'rounds to {metric(measure, target)} {measure.replace("_", " ")}; '
-          if target else '')
-  return [[_title(measure), *aligned(results), *notes],
-          [f'{goal}times of a round and of all rounds (medians)',
-           *aligned(times)]]
+  personal = sorted({arm.title for arm in arms for run in arm.members
+                     if run.is_personal})
+  if personal and name == 'test_accuracy':
+    notes.append(
+        f'{", ".join(personal)}: models of clients, which the test accuracy of '
+        'the global model does not measure. Record their accuracy with '
+        '--client_eval_every and held-out data of clients')
+  return Table(stats.title(name), columns, tuple(notes))
 
 
-def _label(arm):
-  """Returns the label, with a star if no run has finished."""
-  return arm.label + '*' * all(
-      run.state.kind != 'finished' for run in arm.runs.values())
+def times(compared: Compared) -> Table:
+  """Returns rounds to a target, times and bytes; medians over runs."""
+  columns: dict[str, list[str]] = {
+      '': [], 'to target': [], 'simulated': [], 's/round': [], 'time': [],
+      'MB/round': []}
+  for arm, target in zip(compared.arms, compared.targets):
+    runs = [*arm.runs.values()]
+    reached = [target and run.rounds_to(target, measure=compared.metric)
+               for run in runs]
+    simulated = [dict(run.series('simulated_seconds')).get(reach, math.nan)
+                 for run, reach in zip(runs, reached)]
+    median = lambda name: statistics.median(run.times()[name] for run in runs)
+    sizes = arm.summaries('bytes_per_round')
+    for header, text in {
+        '': label(arm), 'to target': stats.rounds_text(reached, '-'),
+        'simulated': stats.rounds_text(
+            simulated if any(run.values('simulated_seconds') for run in runs)
+            else [], '-', duration),
+        's/round': f'{median("seconds_per_round"):.2f}' if runs else '-',
+        'time': duration(median('seconds_of_rounds')) if runs else '-',
+        'MB/round': f'{statistics.median(sizes) / 1e6:.3g}' if sizes else '-'
+    }.items():
+      columns[header].append(text)
+  targets = {target for target in compared.targets if target}
+  goal = '' if not targets else (
+      f'rounds to {metric(compared.metric, *targets)} '
+      f'{stats.words(compared.metric)}; ' if len(targets) == 1 else
+      f'rounds to the last {stats.words(compared.metric)} of the baseline; ')
+  return Table(f'{goal}times of a round and of all rounds (medians)', columns)
 
 
-def differences(groups: Sequence[Arm], base: Arm,
-                measure: str = 'test_accuracy') -> list[str]:
-  """Returns the lines of paired differences from the baseline."""
-  rows = [['', 'pairs', 'last', 'mean of last 10']]
-  digits, unit = (2, ' in points') if 'accuracy' in measure else (4, '')
-  for arm in groups:
-    if arm is base or any(  # evaluated on other examples
-        arm.settings.get(name) != base.settings.get(name)
-        for name in ('dataset', 'content of dataset', 'eval_examples')):
-      continue
-    every = [{run.config.eval_every for run in one.runs.values()}
-             for one in (arm, base)]
-    found = [arms_lib.compare(arm, base, n, measure) for n in (1, stats.LAST)]
-    rows.append([_label(arm), str(len(found[0].differences)), *(
-        'other --eval_every' if n > 1 and len(set.union(*every)) > 1 else
-        fixed(pairs.mean, digits, '+')
-        + (f' ({interval})' if (
-            interval := paired.interval_text(pairs, digits)) else '')
-        if pairs.differences else 'no common seed'
-        for n, pairs in zip((1, stats.LAST), found))])
-  if len(rows) == 1:
-    return []
-  return [f'difference from {_label(base)}{unit}, over common seeds (95% '
-          'interval)', *aligned(rows)]
+def differences(compared: Compared) -> Table | None:
+  """Returns paired differences from the baselines; None without any."""
+  name = compared.metric
+  digits, unit = (2, ' in points') if 'accuracy' in name else (4, '')
+  pairs = [(arm, base, *(arms_lib.compare(arm, base, n, name)
+                         for n in (1, stats.LAST)))
+           for arm, base in zip(compared.arms, compared.baselines)
+           if base and all(  # evaluated on the same examples
+               arm.settings.get(setting) == base.settings.get(setting)
+               for setting in ('dataset', 'content of dataset',
+                               'eval_examples'))]
+  if not pairs:
+    return None
+  adjusted = paired.holm([last.p_value for _, _, last, _ in pairs])
+
+  def text(found):
+    if not found.differences:
+      return 'no common seed'
+    interval = paired.interval_text(found, digits)
+    return fixed(found.mean, digits, '+') + f' ({interval})' * bool(interval)
+
+  bases = {id(base): base for _, base, _, _ in pairs}
+  columns = {
+      '': [label(arm) for arm, *_ in pairs],
+      'from': [label(base) * (len(bases) > 1) for _, base, _, _ in pairs],
+      'pairs': [str(len(last.differences)) for _, _, last, _ in pairs],
+      'last': [text(last) for _, _, last, _ in pairs],
+      'mean of last 10': [
+          text(mean) if len({run.config.eval_every for one in (arm, base)
+                             for run in one.runs.values()}) == 1
+          else 'other --eval_every' for arm, base, _, mean in pairs],
+      "p, Holm": [stats.p_text(p) for p in adjusted]}
+  whom = 'the baseline' if len(bases) > 1 else label(pairs[0][1])
+  return Table(f'difference from {whom}{unit}, over common seeds (95% '
+               'interval)', columns)
 
 
-def _notes(groups):
+def notes(compared: Compared) -> list[str]:
+  """Returns a line for each run that has not finished or does not count."""
   lines = []
-  for arm in groups:
+  for arm in compared.arms:
     for i, run in enumerate(arm.members):
       counts, kind = i < len(arm.runs), run.state.kind
       if kind != 'finished' or not counts:
@@ -269,3 +255,51 @@ def _notes(groups):
                      f'{run.path.name}: {reason}')
   return lines
 
+
+def frame(compared: Compared) -> pd.DataFrame:
+  """Returns one row per run: settings that differ, results and times."""
+  made = runs_frame(compared.runs, compared.metric)
+  rows = {}
+  for arm, target in zip(compared.arms, compared.targets):
+    for run in arm.members:
+      reached = target and run.rounds_to(target, measure=compared.metric)
+      others = {name: values[-1] for name in _ALSO
+                if (values := run.values(name)) and name != compared.metric}
+      rows[str(run.path)] = arm.settings | {
+          'arm': arm.label, 'metric': compared.metric} | {
+              name: made.loc[str(run.path), name] for name in (
+                  *SEEDS, 'state', 'rounds', 'last', 'best', 'best_round',
+                  'mean_of_last_10')} | others | {
+              'target': target, 'rounds_to_target': reached,
+              'simulated_seconds_to_target': dict(run.series(
+                  'simulated_seconds')).get(reached)} | {
+              name: made.loc[str(run.path), name] for name in (
+                  'seconds_per_round', 'seconds_of_rounds')} | {
+              'bytes_per_round': run.summary.get('bytes_per_round')}
+  return pd.DataFrame([rows[name] for name in made.index], made.index).astype(
+      {'rounds_to_target': 'Int64'}).dropna(axis='columns', how='all')
+
+
+def curves(compared: Compared, x: str = 'round'
+           ) -> list[tuple[Arm, pd.DataFrame]]:
+  """Returns the metric of each arm by round, or over another number `x`."""
+  return [(arm, _over(arm, x, compared.metric))
+          for arm in compared.arms if arm.runs]
+
+
+def _over(arm, name, metric):
+  """Returns curves over the mean of another number in the same rounds."""
+  made = arm.curves(metric)
+  if name == 'round':
+    return made
+  if name == 'bytes':
+    places = made.index * statistics.fmean(
+        arm.summaries('bytes_per_round') or [math.nan])
+  else:
+    places = arm.curves(name).mean(axis=1).reindex(made.index)
+  if np.isnan(places).any():
+    raise UserError(
+        'x', f'must be known of all runs; {arm.label} lacks it', name,
+        'Runs with --clock have simulated_seconds, and finished runs bytes. '
+        'Remove --x')
+  return made.set_axis(places)

@@ -1,4 +1,4 @@
-"""Figures: SVG text for pages, and PNG files of `inspect` and `compare`.
+"""Figures: SVG text for pages, and files of `show`.
 
 Figures of pages are 3.8 inches wide with texts of 10 points, which is legible
 on a phone (358 CSS pixels) and three in a row on a wide screen. Each has one
@@ -24,7 +24,7 @@ from scipy import optimize
 
 from moon_jax.config.kinds import METHODS
 from moon_jax.errors import UserError
-from moon_jax.results import frames
+from moon_jax.results import rounds_frame
 from moon_jax.results.read import Run
 
 if TYPE_CHECKING:
@@ -280,12 +280,12 @@ def draw(run: Run, path: pathlib.Path) -> pathlib.Path:
     UserError: if the run has no metrics yet, or the file cannot be written.
   """
   if not run.lines:
-    raise UserError(f'{run.path} must have metrics to plot, got none yet; wait '
-                    'for its first round')
+    raise UserError('', f'{run.path} must have metrics to plot', 'none yet',
+                    'Wait for its first round')
   from matplotlib.ticker import PercentFormatter
   import pandas as pd
 
-  rounds, config = frames([run]).rounds.droplevel('run'), run.config
+  rounds, config = rounds_frame([run]).droplevel('run'), run.config
   line = run.line_of_clients() or {'round': 0, 'clients': {}}
   clients = pd.DataFrame(line['clients']).filter(regex=_PANELS['accuracy'])
   clients = clients.astype(float).apply(np.sort)  # NaN is last
@@ -318,5 +318,5 @@ def _save(made, path):
     made.savefig(path, dpi=120)
     return path
   except (OSError, ValueError) as error:
-    raise UserError(f'--plot={path} must be a file that can be written, such '
-                    f'as run.png; got {error}') from error
+    raise UserError('out', 'must be a directory that can be written',
+                    f'{path}: {error}') from error

@@ -9,13 +9,20 @@ import base64
 from collections.abc import Mapping, Sequence
 import html
 import importlib.resources
+import pathlib
 import re
 import string
 from typing import NamedTuple
 import urllib.parse
 
+from moon_jax.data.io import files as files_lib
+from moon_jax.errors import UserError
+from moon_jax.runs import directory as directory_lib
+
 _CONTROLS = re.compile(r'[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]')  # not in HTML
 _LETTER = re.compile(r'\b(?!(?:of|to|s)\b)[^\W\d_]')
+
+_FILES = '.html', '.htm', '.md', '.pdf', '.svg', '.png', '.txt', '.csv'
 
 
 class Figure(NamedTuple):
@@ -62,6 +69,31 @@ class Page(NamedTuple):
     template = importlib.resources.files(__package__).joinpath('page.html')
     return string.Template(template.read_text(encoding='utf-8')).substitute(
         title=html.escape(_CONTROLS.sub('', self.title)), body=body)
+
+  def write(self, out: pathlib.Path, stem: str) -> pathlib.Path:
+    """Writes STEM.html, which it returns, STEM.md and the figures in STEM."""
+    path = out / f'{stem}.html'
+    files = {path: self.html(), out / f'{stem}.md': self.markdown(stem)}
+    files |= {out / stem / f'{figure.name}.svg': figure.svg
+              for figure in self.figures}
+    try:
+      for file, text in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        directory_lib.write_atomically(file, text.encode())
+    except OSError as error:
+      raise UserError(
+          'out', 'must be writable', f'{out}: {error.strerror or error}',
+          'Name another directory') from error
+    return path
+
+
+def directory(out: str) -> pathlib.Path:
+  """Returns the directory that --out names."""
+  path = files_lib.user_path(out, 'out')
+  if path.suffix.lower() in _FILES and not path.is_dir():
+    raise UserError('out', 'must be a directory, which gets a page, tables and '
+                    'figures', out, f'Write --out={path.with_suffix("")}')
+  return path
 
 
 def table(caption: str, rows: Sequence[Mapping[str, str]],

@@ -64,9 +64,9 @@ def section(run_dirs: Mapping[str, pathlib.Path], data_dir: str = '',
   found = {title: read(path, data_dir, num_examples)
            for title, path in run_dirs.items()}
   if len({p.class_names for p in found.values()}) > 1:
-    raise UserError('all runs must have the same data set, got '
-                    f'{", ".join(map(str, run_dirs.values()))}; start the '
-                    'command once for each data set')
+    raise UserError('', 'all runs must have the same data set',
+                    ', '.join(map(str, run_dirs.values())),
+                    'Start the command once for each data set')
   rows = []
   for title, (z_NF, labels, _) in found.items():
     silhouette = metrics.silhouette_score(z_NF, labels, metric='cosine')
@@ -108,14 +108,14 @@ def read(path: str | pathlib.Path, data_dir: str,
   num_examples = num_examples or min(NUM_EXAMPLES, len(chosen))
   if not _MIN_EXAMPLES <= num_examples <= len(chosen):
     raise UserError(
-        f'--examples must be {_MIN_EXAMPLES} to {len(chosen):,}, the test '
-        f'examples of {name} of {_MAX_CLASSES} classes; got {num_examples}')
+        'examples', f'must be {_MIN_EXAMPLES} to {len(chosen):,}, the test '
+        f'examples of {name} of {_MAX_CLASSES} classes', num_examples)
   dataset = dataset.with_test_examples(num_examples)
   z = [model(variables, dataset.test_inputs[i:i + _BATCH]).projection
        for i in range(0, num_examples, _BATCH)]
   if z[0] is None:
-    raise UserError(f'{path} must have a network with a projection, got '
-                    f'--model={model.config["model"]} without one')
+    raise UserError('', f'{path} must have a network with a projection',
+                    f'model={model.config["model"]} without one')
   return Projections(np.concatenate(z), dataset.test_labels,
                      tuple(dataset.class_names))
 

@@ -16,6 +16,7 @@ import zipfile
 import numpy as np
 
 from moon_jax.config import Config
+from moon_jax.config.methods import METHODS
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.results import stats
@@ -44,6 +45,12 @@ class Run(NamedTuple):
   lines: list[dict[str, Any]]  # of metrics.jsonl
   summary: dict[str, Any]  # of a finished run, else {}
   state: State
+
+  @property
+  def is_personal(self) -> bool:
+    """Whether the method is about models that clients keep."""
+    method = METHODS.get(self.config.algorithm.name)
+    return method is not None and method.kind == 'personal'
 
   def of_clients(self, name: str) -> np.ndarray | None:
     """Returns the "sizes" (training examples), or "names" of all clients.
@@ -98,7 +105,7 @@ class Run(NamedTuple):
     if measure is None or not (series := self.series(measure)):
       return {}
     rounds, values = zip(*series)
-    best = (min if measure.endswith('_loss') else max)(values)
+    best = (min if stats.is_better_lower(measure) else max)(values)
     return {'last': values[-1], 'best': best,
             'best_round': rounds[values.index(best)],
             'mean_of_last_10': stats.mean_of_last(values)}
@@ -119,10 +126,26 @@ class Run(NamedTuple):
     `window` is that of `stats.first_reached`. Accuracies are fractions.
     """
     rounds, values = zip(*self.series(measure))
-    sign = -1 if measure.endswith('_loss') else 1  # a loss falls to its target
+    # A loss falls to its target.
+    sign = -1 if stats.is_better_lower(measure) else 1
     position = stats.first_reached(
         [sign * value for value in values], sign * target, window)
     return None if position is None else rounds[position]
+
+
+def metric_of(runs: Iterable[Run]) -> str:
+  """Returns the metric by which runs are compared if none is named.
+
+  It is the accuracy of clients' models, if all runs with an evaluation have it
+  and a method is about these models; otherwise the test accuracy if any run has
+  it, and the test loss if none has.
+  """
+  evaluated = [run for run in runs if run.measure()]
+  if any(run.is_personal for run in evaluated) and all(
+      run.values(stats.OF_CLIENTS) for run in evaluated):
+    return stats.OF_CLIENTS
+  return ('test_accuracy' if any(
+      run.measure() == 'test_accuracy' for run in evaluated) else 'test_loss')
 
 
 def read(path: pathlib.Path) -> Run:
@@ -132,15 +155,14 @@ def read(path: pathlib.Path) -> Run:
     UserError: if the directory holds no run, or its files are damaged.
   """
   if not path.is_dir():
-    raise UserError(f'{path} must be the directory of a run, got '
-                    f'{"a file" if path.exists() else "nothing there"}')
+    raise UserError('', f'{path} must be the directory of a run',
+                    'a file' if path.exists() else 'nothing there')
   found = _json(path / 'config.json')
   if found is None:
     inside = len(_runs_in(path, _MAX_DEPTH))
     raise UserError(
-        f'{path} must be the directory of a run, with config.json; got none'
-        + (f'. It holds {inside} runs: name one of them, or use '
-           'moon-jax compare' if inside else ''))
+        '', f'{path} must be the directory of a run, with config.json', 'none',
+        f'It holds {inside} runs: name one of them' * bool(inside))
   # A run may end, or begin to be extended, meanwhile. It writes its last line,
   # then its summary, and then it releases its lock: they are read backwards.
   holder = _lock_holder(path / 'metrics.jsonl')
@@ -155,14 +177,14 @@ def read(path: pathlib.Path) -> Run:
                        if name in Config.__dataclass_fields__})
     config = Config(**config.to_dict())  # in their types
   except (TypeError, ValueError, OverflowError) as error:
-    raise UserError(f'{path}/config.json must be the configuration of a run, '
-                    f'got {error}; restore it from a copy') from error
+    raise UserError('', f'{path}/config.json must be the configuration of a '
+                    'run', error, 'Restore it from a copy') from error
   rounds = summary.get('rounds')
   if summary and rounds != len(lines):
     if (_json(path / 'summary.json') or {}) != summary:
       return read(path)
-    raise UserError(f'{path}/metrics.jsonl must have the {rounds} rounds of '
-                    f'summary.json, got {len(lines)}; restore it from a copy')
+    raise UserError('', f'{path}/metrics.jsonl must have the {rounds} rounds '
+                    'of summary.json', len(lines), 'Restore it from a copy')
   return Run(path, config, inputs if isinstance(inputs, dict) else {}, lines,
              summary, _state(path, config, lines, summary, holder))
 
@@ -185,8 +207,8 @@ def find(arguments: Iterable[str]) -> list[pathlib.Path]:
     runs = [run for place in places for run in _runs_in(place, _MAX_DEPTH)]
     if not runs:
       raise UserError(
-          f'{argument} must be, or hold, directories of runs (each with a '
-          f'config.json); got {"none" if places else "no such directory"}')
+          '', f'{argument} must be, or hold, directories of runs (each with a '
+          'config.json)', 'none' if places else 'no such directory')
     for run in runs:
       found.setdefault(run.resolve(), run)
   return list(found.values())
@@ -211,10 +233,10 @@ def _json(path):
   try:
     return files.read_json_object(path)
   except (OSError, ValueError, RecursionError) as error:
-    remedy = ('restore it from a copy' if path.name == 'config.json' else
-              'delete this file; the command of the run writes it again')
-    raise UserError(f'{path} must be a readable JSON object, got '
-                    f'{type(error).__name__}: {error}; {remedy}') from error
+    remedy = ('Restore it from a copy' if path.name == 'config.json' else
+              'Delete this file; the command of the run writes it again')
+    raise UserError('', f'{path} must be a readable JSON object',
+                    f'{type(error).__name__}: {error}', remedy) from error
 
 
 def _state(path, config, lines, summary, holder):

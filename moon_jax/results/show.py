@@ -1,57 +1,231 @@
-"""The report command: moon-jax report TABLE... [FLAGS].
+"""The command `moon-jax show`: one run, several runs, or published tables.
 
-Trains the runs of tables that are missing, and writes a page for each table:
-our results beside the published ones (docs/looking_at_runs.md).
+docs/looking_at_runs.md describes it. Published tables are those of
+`moon_jax.results.published`.
 """
 
-from absl import flags
+import argparse
+from collections.abc import Callable, Sequence
+import pathlib
+import shlex
+import shutil
+import sys
+import time
+from typing import Any, NamedTuple
 
-from moon_jax.cli import command_line, help_page
-from moon_jax.config import Config
+from moon_jax.cli import file_command
+from moon_jax.data.io import files
+from moon_jax.errors import UserError
+from moon_jax.results import (
+  clients,
+  describe,
+  page,
+  read,
+  rounds_frame,
+  runs_frame,
+  stats,
+)
+from moon_jax.results.page import Figure, Page
+from moon_jax.results.read import Run
 
-_FLAGS = [
-    flags.DEFINE_enum(
-        'budget', 'full', ('smoke', 'small', 'full'),
-        'The size of the runs: full is the published one; small takes a night '
-        'on a CPU; smoke takes minutes and shows only that the table can be '
-        'made.'),
-    flags.DEFINE_bool(
-        'train', True, 'Trains runs that are missing; with --notrain the pages '
-        'have those that have finished.'),
-    flags.DEFINE_list(
-        'runs', [], 'Further directories with finished runs, comma-separated. '
-        'Runs are reused whatever table or command they were for.'),
-    flags.DEFINE_string(
-        'out', '', 'Directory of the pages; by default reports in --workdir, '
-        'or in the directory of runs that is shown.'),
-    flags.DEFINE_bool(
-        'dry_run', False,
-        'Prints the plan of the missing runs and trains nothing.')]
-
-
-_PAGE = help_page.Page(
-    'Trains the runs of tables that are missing, and writes a page for each '
-    'table: our results beside the published ones. TABLE is a TOML file, a '
-    'directory of such files, or a directory of runs '
-    '(docs/looking_at_runs.md). Flags of a run replace settings of the tables.',
-    [('in a clone of the repository: all its tables, on handwritten digits',
-      'experiments/tables --budget=smoke'),
-     ('the runs that are missing, and their cost, without training',
-      'experiments/tables --budget=smoke --dry_run')],
-    'Report', placeholders={'runs': 'DIR,...', 'out': 'DIR'},
-    usage='TABLE... [--FLAG=VALUE ...]')
+_SECONDS = 2.  # between two looks of --follow
+_TABLES = pathlib.Path('experiments', 'tables')
+_FORMATS = 'png', 'pdf', 'svg'
 
 
 def main() -> None:
   """Runs the command."""
-  paths: list[str] = []
+  if any(_is_table(word) for word in sys.argv[1:] if not word.startswith('-')):
+    from moon_jax.results import published
 
-  def report(config: Config, named: frozenset[str]) -> None:
-    from moon_jax.results import report as command
+    return published.main()
+  parser = argparse.ArgumentParser(
+      prog='moon-jax show', description='Describes a run, finished or '
+      'running; compares several; or shows published tables with results '
+      'beside them.', epilog='Published tables: moon-jax show TABLE.toml '
+      '--help', allow_abbrev=False)
+  add = parser.add_argument
+  add('runs', nargs='+', metavar='RUN', help='directory of a run, directory '
+      'above several, pattern, or file of a published table')
+  add('--metric', default='', help='metric of rounds that is compared, such as '
+      'local_heldout_accuracy; by default the accuracy of the models that the '
+      'methods are about, or the loss of tasks without accuracy')
+  add('--baseline', default='', metavar='SETTING', help='the runs that others '
+      'are compared with, such as fedavg or mu=1; by default fedavg with the '
+      'same other settings, or the first ones')
+  add('--target', type=float, metavar='VALUE', help='accuracy, a fraction such '
+      'as 0.8 for 80%%, or loss of "rounds to"; by default the last one of the '
+      'baseline')
+  add('--clients', action='store_true', help='shows the results of each client '
+      'of a run, the lowest first')
+  add('--follow', action='store_true', help='shows a run again after each '
+      'round until it ends')
+  add('--out', default='', metavar='DIR', help='writes a page, tables as CSV '
+      'and figures')
+  add('--format', default='png', metavar='png,pdf,svg', help='formats of the '
+      'figures of --out, comma-separated')
+  add('--x', default='round', help='what curves are drawn over: round, '
+      'simulated_seconds, or bytes exchanged',
+      choices=('round', 'simulated_seconds', 'bytes'))
+  file_command.start(parser, _show)
 
-    command.run(config, paths, named,
-                **{flag.name: flag.value for flag in _FLAGS})
 
-  command_line.start('moon_jax.report', report, _PAGE, is_one_run=False,
-                     arguments=paths)
+def _is_table(word):
+  try:
+    path = files.user_path(word)
+  except UserError:
+    return False  # reported later
+  return path.suffix == '.toml' or (any(path.glob('*.toml')) if path.exists()
+                                    else (_TABLES / f'{word}.toml').exists())
 
+
+class _View(NamedTuple):
+  """What --out writes of runs."""
+
+  runs: Sequence[Run]
+  title: str
+  sections: Sequence[str | Figure]
+  name: str  # of the file of the figure
+  draw: Callable[[pathlib.Path], pathlib.Path]
+  frame: Callable[[], Any]  # a row per run
+
+
+def _show(arguments: argparse.Namespace) -> None:
+  formats = arguments.format.split(',')
+  if wrong := {*formats} - {*_FORMATS}:
+    raise UserError('format', f'must be of {", ".join(_FORMATS)}',
+                    ', '.join(sorted(wrong)))
+  out = page.directory(arguments.out) if arguments.out else None
+  paths = read.find(arguments.runs)
+  if len(paths) > 1 and (arguments.clients or arguments.follow):
+    raise UserError('clients' if arguments.clients else 'follow',
+                    'shows one run', f'{len(paths)} runs', 'Name one')
+  is_compared = len(paths) > 1 or not arguments.clients and (
+      arguments.metric or arguments.target is not None)
+  view = (_several(paths, arguments) if is_compared
+          else _one(paths[0], arguments))
+  if out:
+    _write(out, view(), formats)
+
+
+def _is_unicode():
+  return 'utf' in (sys.stdout.encoding or '').lower()
+
+
+def _print(text):
+  print(text if _is_unicode() else text.replace('±', '+-').replace('–', '-'),
+        flush=True)
+
+
+def _one(path, arguments):
+  """Prints a run, and returns a function that returns its view."""
+  width, shown = shutil.get_terminal_size().columns, None
+  while True:
+    run = read.read(path)
+    now = len(run.lines), run.state.kind
+    if now != shown:
+      shown = now
+      if arguments.follow and sys.stdout.isatty():
+        print('\x1b[H\x1b[2J\x1b[3J', end='')
+      _print('\n'.join(clients.table(run, arguments.metric).text(width))
+             if arguments.clients else describe.text(run, width, _is_unicode()))
+    if not arguments.follow or run.state.kind != 'running':
+      break
+    time.sleep(_SECONDS)
+
+  def view():
+    from moon_jax.results import arms, figures, table_page
+
+    return _View(
+        [run], run.path.absolute().name, [
+            *describe.sections(run), *table_page.curves(
+                arms.of_runs([run]), _drawn([run], read.metric_of([run])))],
+        'run',
+        lambda file: figures.draw(run, file), lambda: runs_frame([run]))
+
+  return view
+
+
+def _several(paths, arguments):
+  """Prints a comparison, and returns a function that returns its view."""
+  from moon_jax.results import compare  # imports pandas
+
+  runs = _evaluated(paths, arguments.metric)
+  metric = arguments.metric or read.metric_of(runs)
+  compared = compare.of(
+      _with_metric(runs, metric), metric, baseline=arguments.baseline,
+      target=arguments.target,
+      is_sorted=not all(map(read.is_run, arguments.runs)))
+  _print(compare.text(compared, shutil.get_terminal_size().columns))
+
+  def view():
+    from moon_jax.results import figures, table_page
+
+    return _View(
+        compared.runs, f'Runs of {" ".join(arguments.runs)}', [
+            *compare.sections(compared),
+            *table_page.curves(compared.arms, _drawn(runs, metric)),
+            *table_page.commands(compared.arms, shlex.join([
+                'moon-jax', 'show', *arguments.runs]), is_table=False)],
+        metric.replace('_', '-'),
+        lambda file: figures.save_curves([
+            figures.Line(f'{arm.label} (n={len(arm.runs)})',
+                         arm.config.algorithm.name, made)
+            for arm, made in compare.curves(compared, arguments.x)],
+            stats.label(metric), file, arguments.x.replace('_', ' ')),
+        lambda: compare.frame(compared))
+
+  return view
+
+
+def _drawn(runs, metric):
+  """Returns the metrics with a figure on a page."""
+  names = dict.fromkeys([metric, 'test_accuracy', 'test_loss', 'train_loss'])
+  return [name for name in names if any(run.values(name) for run in runs)]
+
+
+def _write(out, view, formats):
+  """Writes a page, tables and figures."""
+  out.mkdir(parents=True, exist_ok=True)
+  written = [Page(view.title, '', view.sections).write(out, 'index')]
+  tables = {'runs.csv': view.frame(), 'rounds.csv': rounds_frame(view.runs),
+            'clients.csv': clients.frames(view.runs)}
+  for name, made in tables.items():
+    if len(made):
+      made.to_csv(out / name, lineterminator='\r\n', errors='backslashreplace')
+      written.append(out / name)
+  written += [view.draw(out / f'{view.name}.{form}') for form in formats]
+  print('\n'.join(map(str, written)), file=sys.stderr)
+
+
+def _evaluated(paths, metric) -> list[Run]:
+  """Returns runs with an evaluation, and reports the others."""
+  runs = []
+  for path in paths:
+    try:
+      run = read.read(path)
+      if not run.measure() and not (metric and run.values(metric)):
+        raise UserError('', f'{path} must have an evaluation',
+                        f'none yet ({run.state.kind})')
+      runs.append(run)
+    except UserError as error:
+      print(f'left out: {error}', file=sys.stderr)
+  if not runs:
+    raise UserError('', 'there must be a run with an evaluation', 'none',
+                    'Wait for a first one, or name other directories')
+  return runs
+
+
+def _with_metric(runs: Sequence[Run], metric: str) -> list[Run]:
+  """Returns the runs that have a metric, and reports the others."""
+  chosen = [run for run in runs if run.values(metric)]
+  if not chosen:
+    names = sorted({name for run in runs for line in run.lines for name in line
+                    if run.values(name)})
+    raise UserError('metric', 'must be recorded by the runs, which have '
+                    f'{", ".join(names)}', metric)
+  for run in runs:
+    if run not in chosen:
+      print(f'left out: {run.path} has no {metric}, by which the other runs '
+            'are compared', file=sys.stderr)
+  return chosen

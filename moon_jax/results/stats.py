@@ -6,6 +6,7 @@ rounds to a target. `moon_jax.results.paired` compares runs.
 
 from collections.abc import Callable, Iterable, Sequence
 import math
+import re
 import statistics
 
 import numpy as np
@@ -13,6 +14,38 @@ import numpy as np
 from moon_jax.view.text import fixed
 
 LAST = 10  # rounds whose mean is the second endpoint
+
+
+# Accuracy of clients' models on their own held-out examples.
+OF_CLIENTS = 'local_heldout_accuracy'
+_EXPLAINED = {
+    OF_CLIENTS: "of clients' models on their held-out examples",
+    'global_heldout_accuracy': "of the global model on clients' held-out "
+                               'examples'}
+_LOWER_IS_BETTER = re.compile(
+    r'(loss|entropy|error|mse|mae|perplexity|ece|drift|epsilon)$')
+
+
+def words(metric: str) -> str:
+  """Returns the name of a metric in words, as the header of a column."""
+  return metric.removeprefix('num_').replace('heldout', 'held-out').replace(
+      '_', ' ')
+
+
+def label(metric: str) -> str:
+  """Returns a metric with its unit, as the label of an axis."""
+  return words(metric) + ' (%)' * ('accuracy' in metric)
+
+
+def title(metric: str) -> str:
+  """Returns a metric with its unit, and what it is of."""
+  explained = _EXPLAINED.get(metric)
+  return label(metric) + (f', {explained}' if explained else '')
+
+
+def is_better_lower(metric: str) -> bool:
+  """Returns whether the best value of a metric is the lowest."""
+  return bool(_LOWER_IS_BETTER.search(metric))
 
 
 def mean_of_last(values: Sequence[float], num_rounds: int = LAST) -> float:

@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 import os
 import pathlib
+import shutil
 from typing import Any
 import uuid
 
 from moon_jax.cli.grids import Named
 from moon_jax.errors import DivergedError, UserError
-from moon_jax.results import page, stats
+from moon_jax.results import stats
+from moon_jax.results.tables import Table
 from moon_jax.runs import directory as directory_lib
 from moon_jax.runs import values
 from moon_jax.runs.grid import Sweep
 from moon_jax.runs.table import columns, NO_VALUE, SEEDS, shown
-from moon_jax.view.text import aligned
 
 # For each configuration of a sweep the content of its summary.json; None if it
 # is not finished; {'diverged': MESSAGE, 'rounds': ROUNDS} if it diverged.
@@ -42,8 +43,9 @@ def finish(named: Named, summaries: Summaries, directory: str) -> None:
     raise UserError(f'--workdir={directory} must be writable, got '
                     f'{error.strerror or error} for {path}. The same command '
                     'writes it again and repeats no run') from error
-  print('\n'.join([*aligned(rows(named.sweep, summaries)),
-                   *diverged(named.sweep, summaries)]))
+  print('\n'.join([
+      *table(named.sweep, summaries).text(shutil.get_terminal_size().columns),
+      *diverged(named.sweep, summaries)]))
   print(f'table: {path}')
   count = sum(bool(summary) and 'diverged' in summary
               for summary in summaries)
@@ -52,8 +54,8 @@ def finish(named: Named, summaries: Summaries, directory: str) -> None:
                         'table names them')
 
 
-def rows(sweep: Sweep, summaries: Summaries) -> list[list[str]]:
-  """Returns the header, and a row of cells per combination of settings.
+def table(sweep: Sweep, summaries: Summaries) -> Table:
+  """Returns a row of cells per combination of settings.
 
   Runs that differ only in their seeds share a row. Columns are the settings in
   which runs differ, a dash where a setting has no effect; n, the number of
@@ -68,16 +70,17 @@ def rows(sweep: Sweep, summaries: Summaries) -> list[list[str]]:
   done = [run for run in summaries if run and 'diverged' not in run]
   is_loss = any('best_test_loss' in run for run in done)
   measure, unit = ('loss', '') if is_loss else ('accuracy', ' (%)')
-  return [[*names, 'n', 'rounds', f'test {measure}{unit}',
-           f'best test {measure}{unit}'],
-          *([*settings, *_cells(runs, measure)]
-            for settings, runs in found.items())]
+  header = [*names, 'n', 'rounds', f'test {measure}{unit}',
+            f'best test {measure}{unit}']
+  rows = [[*settings, *_cells(runs, measure)]
+          for settings, runs in found.items()]
+  return Table('', {name: [row[i] for row in rows]
+                    for i, name in enumerate(header)})
 
 
 def markdown(sweep: Sweep, summaries: Summaries) -> str:
-  """Returns `rows` as Markdown, and below them the runs that diverged."""
-  header, *others = rows(sweep, summaries)
-  return '\n'.join([page.table('', [dict(zip(header, row)) for row in others]),
+  """Returns `table` as Markdown, and below them the runs that diverged."""
+  return '\n'.join([table(sweep, summaries).markdown(),
                     *diverged(sweep, summaries)])
 
 

@@ -103,8 +103,9 @@ def read(path: str, budget: str = 'full',
         own['baseline'], f'{where}, baseline') if 'baseline' in own
                      else baseline)
   if budget != 'full' and not any(smaller):
-    raise UserError(f'{path} has no settings of --budget={budget}; give '
-                    f'--budget=full, or add a table [budget.{budget}]')
+    raise UserError('budget', f'must be one that {path} has', budget,
+                    'Give --budget=full, or add a table '
+                    f'[budget.{budget}]')
   sweeps = grid.each(Config(**file.base), [
       block | changes | replacing
       for block, changes in zip(file.blocks, smaller)])
@@ -112,8 +113,8 @@ def read(path: str, budget: str = 'full',
              if name.partition('.')[0] in identity.IDENTITY}
   headline = report.get('headline', HEADLINES[0])
   if headline not in HEADLINES:
-    raise UserError(f'{path}: headline must be {" or ".join(HEADLINES)}, got '
-                    f'{headline!r}')
+    raise UserError('', f'{path}: headline must be {" or ".join(HEADLINES)}',
+                    repr(headline))
   lists = {name: _words(report.get(name, []), f'{path}: {name}', known)
            for name, known in _LISTS.items()}
   table = Table(
@@ -141,8 +142,9 @@ def _check_published(table, path):
                for config in block.sweep.configs):
       shown = ', '.join(f'{name}={values.show(x)}'
                         for name, x in value.settings.items())
-      raise UserError(f'{path}: block {i} of [[published]] must have settings '
-                      f'of a run, got {shown}; correct them or add the run')
+      raise UserError(
+          '', f'{path}: block {i} of [[published]] must have settings of a run',
+          shown, 'Correct them or add the run')
 
 
 def is_for(published: Published, config: Config, block: Block) -> bool:
@@ -176,8 +178,8 @@ def _budget(found, budget, where):
   for name, settings in found.items():
     if name not in BUDGETS[:-1] or not isinstance(settings, dict):
       raise UserError(
-          f'{where}: budgets must be tables {" or ".join(BUDGETS[:-1])}, got '
-          f'{name} = {settings!r}. The full budget is the file without them')
+          '', f'{where}: budgets must be tables {" or ".join(BUDGETS[:-1])}',
+          f'{name} = {settings!r}', 'The full budget is the file without them')
   return toml_file.settings(found.get(budget, {}), f'{where}, budget {budget}')
 
 
@@ -186,19 +188,19 @@ def _words(found, where, known) -> tuple[str, ...]:
   for value in found:
     if not isinstance(value, str) or (known and value not in known and not (
         known is values.TYPES and values.is_argument(value))):
-      raise UserError(f'{where} must be a list of '
-                      f'{"names" if known else "sentences"}, got {value!r}')
+      raise UserError('', f'{where} must be a list of '
+                      f'{"names" if known else "sentences"}', repr(value))
   return tuple(found)
 
 
 def _published(entry: Any, where: str) -> Published:
   if not isinstance(entry, dict):
-    raise UserError(f'{where} must be a table, got {entry!r}')
+    raise UserError('', f'{where} must be a table', repr(entry))
   toml_file.check_types(entry, _PUBLISHED_KEYS, where)
   measures = [name for name in _MEASURES if name in entry]
   if len(measures) != 1:
-    raise UserError(f'{where} must have one of {", ".join(_MEASURES)}, got '
-                    f'{measures or "none"}')
+    raise UserError('', f'{where} must have one of {", ".join(_MEASURES)}',
+                    measures or 'none')
   settings = toml_file.settings(
       {name: value for name, value in entry.items()
        if name not in _PUBLISHED_KEYS}, where)

@@ -12,7 +12,7 @@ import numpy as np
 from moon_jax.results import arms as arms_lib
 from moon_jax.results import figures, paired, stats
 from moon_jax.results import page as page_lib
-from moon_jax.results.arms import TableArm
+from moon_jax.results.arms import Arm, TableArm
 from moon_jax.results.page import Figure, Page
 from moon_jax.results.table_file import Table
 from moon_jax.runs import table as sweep_table
@@ -24,10 +24,9 @@ Section = list[str | Figure]
 
 _WINDOW = 5  # rounds of the running median
 _MOST_LINES = 12  # of a figure
-_MEASURES = {  # metrics that are drawn, and their axes
-    'test_accuracy': 'test accuracy (%)',
-    'test_loss': 'test loss, nats per example',
-    'train_loss': 'local loss, nats per example'}
+_MEASURES = 'test_accuracy', 'test_loss', 'train_loss'  # that are drawn
+_AXES = {'test_loss': 'test loss, nats per example',
+         'train_loss': 'local loss, nats per example'}
 _WARNINGS = {
     'smoke': 'It shows that the table can be made, and nothing about the '
              'methods.',
@@ -54,8 +53,9 @@ def make(table: Table, arms: Sequence[TableArm], command: str,
            'time': times + accuracies + compared}[table.headline]
   return Page(table.title, _banner(table, arms), [
       *_lead(table, arms), *first, *_extra(table, arms, data_dir),
-      *curves(arms, table, is_full), *([] if is_timed else times),
-      *_facts(table), *commands(arms, command, bool(table.budget))])
+      *curves(arms, _MEASURES, table.panels, is_full),
+      *([] if is_timed else times),
+      *_facts(table), *commands(arms, command, True)])
 
 
 def _extra(table, arms, data_dir):
@@ -108,7 +108,7 @@ def _lead(table, arms):
   planned = sum(len(arm.seeds) for arm in arms)
   ended = sum(len(arm.members) for arm in arms)
   texts = [table.description]
-  if table.budget not in ('full', ''):
+  if table.budget != 'full':
     replaced = {name for block in table.blocks
                 for name in block.replaced} - {'data_dir'}
     texts.append('This describes the full budget. Settings of this one: '
@@ -128,8 +128,6 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
   Differences from published values are shown for runs of the published budget
   (`is_full`).
   """
-  tail = max(1, min(stats.LAST, max(
-      arm.config.num_rounds // arm.config.eval_every for arm in arms) // 2))
   unit = 'rounds' if all(arm.config.eval_every == 1 for arm in arms) else (
       'evaluations')
   rows = []
@@ -142,9 +140,8 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
         'ours, last round (%)': stats.mean_and_std(values, 1) + (
             f' (over clients ± {fixed(statistics.fmean(stds), 1)})'
             if stds else ''),
-        **({f'mean of last {tail} {unit} (%)': stats.mean_and_std(
-            list(arm.values(num_rounds=tail).values()), 1)}
-           if tail > 1 else {}),  # of one it would be the last round again
+        f'mean of last {stats.LAST} {unit} (%)': stats.mean_and_std(
+            list(arm.values(num_rounds=stats.LAST).values()), 1),
         'runs': stats.count_text(
             len(arm.runs), len(arm.seeds), len(arm.others))}
     if is_full and values and published:
@@ -161,6 +158,9 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
   if any(row.get('p, Welch') for row in rows):
     caption += (' Published spreads may be over other seeds of one split; 3 '
                 'published runs are assumed where the number is unknown.')
+  if any(len(run.values('test_accuracy')) < stats.LAST
+         for arm in arms for run in arm.runs.values()):
+    caption += f' Where there are fewer than {stats.LAST}, the mean is of all.'
   best = [i for i, arm in enumerate(arms) if arm.is_best]
   if best:
     caption += ' Bold rows were chosen by their accuracy on the test set.'
@@ -221,10 +221,15 @@ def number(value: float) -> str:
   return f'{value:.1f}' if round(value, 1) == value else f'{value:g}'
 
 
+def baseline_of(arm: TableArm, arms: Sequence[TableArm]) -> TableArm | None:
+  """Returns the arm to which an arm of a table is compared, if any."""
+  return arms_lib.baseline_of(arm, arms, arm.block.baseline)
+
+
 def differences(arms: Sequence[TableArm]) -> Section:
   """Returns paired differences from baselines, [] if there are none."""
   found = [(arm, baseline, arms_lib.compare(arm, baseline)) for arm in arms
-           if (baseline := arms_lib.baseline_of(arm, arms))]
+           if (baseline := baseline_of(arm, arms))]
   if not found:
     return []
   holm = paired.holm([pairs.p_value for _, _, pairs in found])
@@ -254,7 +259,7 @@ def rounds_to_baseline(arms: Sequence[TableArm]) -> Section:
   """Returns the rounds to the baseline's final accuracy, [] for no baseline."""
   rows = []
   for arm in arms:
-    baseline = arms_lib.baseline_of(arm, arms)
+    baseline = baseline_of(arm, arms)
     if baseline is None:
       continue
     # Of fractions: percentages could round the target above the curve.
@@ -277,24 +282,31 @@ def rounds_to_baseline(arms: Sequence[TableArm]) -> Section:
 # ------------------------------------------------------------ runs themselves
 
 
-def curves(arms: Sequence[TableArm], table: Table, is_full: bool) -> Section:
-  """Returns accuracy and losses by round, [] if no run has ended.
+def curves(arms: Sequence[Arm], measures: Sequence[str],
+           panels: Sequence[str] = (), is_full: bool = False) -> Section:
+  """Returns metrics by round, [] if no run has ended.
 
-  Published accuracies are lines if the runs have the published budget. Many
-  arms have several figures, in the order of their last values.
+  Args:
+    arms: those without runs are left out.
+    measures: the metrics, each of which has figures of its own.
+    panels: settings with a figure for each of their values.
+    is_full: whether the runs have the published budget; published accuracies
+      are lines then.
+
+  Many arms have several figures, in the order of their last values.
   """
-  panels: dict[str, list[TableArm]] = {}
+  members: dict[str, list[Arm]] = {}
   for arm in arms:
     if arm.runs:
-      panels.setdefault(', '.join(
+      members.setdefault(', '.join(
           f'{name.rpartition(".")[2]} {value}' for name, value in zip(
-              table.panels, sweep_table.shown(arm.config, table.panels))
+              panels, sweep_table.shown(arm.config, panels))
           if value != NO_VALUE), []).append(arm)
-  return ['## Curves'] * bool(panels) + [
-      _figure(members, title, suffix, table.panels, measure, is_full)
-      for measure in _MEASURES
-      for i, (panel, arms) in enumerate(panels.items(), 1)
-      for title, suffix, members in _parts(
+  return ['## Curves'] * bool(members) + [
+      _figure(shown, title, suffix, panels, measure, is_full)
+      for measure in measures
+      for i, (panel, arms) in enumerate(members.items(), 1)
+      for title, suffix, shown in _parts(
           arms, panel, f'-{i}' * bool(panel), measure)]
 
 
@@ -318,7 +330,8 @@ def _parts(arms, title, suffix, measure):
 
 
 def _figure(arms, title, suffix, panels, measure, is_full):
-  ylabel, has_published = _MEASURES[measure], is_full and 'accuracy' in measure
+  ylabel = _AXES.get(measure, stats.label(measure))
+  has_published = is_full and measure == 'test_accuracy'
   lines = [figures.Line(
       arm.label_without(panels), arm.config.algorithm.name, arm.curves(measure),
       arm.published_accuracy.value if has_published and arm.published_accuracy
@@ -348,7 +361,7 @@ def time(arms: Sequence[TableArm], is_timed: bool) -> Section:
         of.summaries(name) or [math.nan])
     text = lambda value, form=',.2f': (
         '' if math.isnan(value) else f'{value:{form}}')
-    seconds, base = median('seconds_per_round'), arms_lib.baseline_of(arm, arms)
+    seconds, base = median('seconds_per_round'), baseline_of(arm, arms)
     rows.append({
         'arm': arm.label, 'seconds per round': text(seconds),
         'examples/s': text(median('examples_per_second'), ',.0f'),
@@ -373,13 +386,13 @@ def time(arms: Sequence[TableArm], is_timed: bool) -> Section:
           f'{"; ".join(hardware) or "no run has ended"}.']
 
 
-def commands(arms: Sequence[TableArm], command: str, is_table: bool = True
+def commands(arms: Sequence[Arm], command: str, is_table: bool = True
              ) -> Section:
   """Returns the commands that repeat the page and each run.
 
-  That of a table trains its missing runs; a directory of runs has none.
+  That of a table can train its missing runs.
   """
-  trains = '; runs that are missing are trained' * is_table
+  trains = '; --train trains runs that are missing' * is_table
   parts: Section = [
       '## Commands', f'This page{trains}:',
       f'```\n{command}\n```', page_lib.table(
@@ -392,7 +405,8 @@ def commands(arms: Sequence[TableArm], command: str, is_table: bool = True
               for arm in arms])]
   diverged = [{'arm': arm.label, 'seed': str(run.config.seed),
                'reason': f'`{run.state.reason}`' * bool(run.state.reason)}
-              for arm in arms for run in arm.others]
+              for arm in arms for run in arm.others
+              if run.state.kind == 'diverged']
   if diverged:
     parts.append(page_lib.table(
         'Runs that diverged. They are left out of all means and comparisons.',
@@ -403,7 +417,7 @@ def commands(arms: Sequence[TableArm], command: str, is_table: bool = True
 def _facts(table):
   """Returns the notes and the source of a table, [] if there are none."""
   title = '## Notes' + ' on the table at its full budget' * (
-      table.budget not in ('full', ''))
+      table.budget != 'full')
   source = f'Source of the table: {table.source}.' * bool(table.source)
   notes = '\n'.join(f'- {note}' for note in table.notes)
   return [title, notes, source] if notes or source else []

@@ -127,7 +127,7 @@ class Workdir:
   def lock(self) -> None:
     """Creates the directory and locks it until `close`.
 
-    `moon-jax inspect` holds the lock for an instant to see whether it is free,
+    `moon-jax show` holds the lock for an instant to see whether it is free,
     so a lock that another process holds is tried for 0.2 seconds.
     """
     if self._lock is not None:

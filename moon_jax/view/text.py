@@ -1,13 +1,10 @@
-"""Numbers as text: metrics, durations, spark lines and aligned tables.
+"""Numbers as text: metrics, durations and spark lines.
 
 Files hold accuracies as fractions; texts for people show them in percent.
 """
 
 from collections.abc import Sequence
-import textwrap
 
-WIDTH = 80  # columns of a terminal
-_LEAST_LABEL = 16  # columns of the first cell of a row
 _EXACT = 9  # decimals of a percentage; its mean has three more that are exact
 _BLOCKS, _ASCII_BLOCKS = '▁▂▃▄▅▆▇█', '_.-=+*%#'
 
@@ -59,31 +56,3 @@ def duration(seconds: float) -> str:
   hours, minutes = divmod(minutes, 60)
   return (f'{hours}:{minutes:02}:{rest:02}' if hours
           else f'{minutes}:{rest:02}')
-
-
-def wrapped(line: str) -> list[str]:
-  """Returns a line in lines that fit on a terminal."""
-  return (textwrap.wrap(line, WIDTH, subsequent_indent='  ')
-          if len(line) > WIDTH else [line])
-
-
-def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-  """Returns rows of cells as lines, with columns of equal width.
-
-  A first cell for which a terminal has no room takes several lines.
-
-  Args:
-    rows: as many cells each.
-    left: number of columns, from the first, whose cells begin at the left.
-  """
-  widths = [max(map(len, column)) for column in zip(*rows)]
-  room = max(WIDTH - sum(widths[1:]) - 2 * len(widths[1:]), _LEAST_LABEL)
-  firsts = [textwrap.wrap(row[0], room) or [''] for row in rows]
-  widths[0] = max(len(line) for lines in firsts for line in lines)
-  lines = []
-  for (*above, first), (_, *rest) in zip(firsts, rows):
-    lines += above + ['  '.join(
-        cell.ljust(width) if i < left else cell.rjust(width)
-        for i, (cell, width) in enumerate(zip((first, *rest), widths))
-    ).rstrip()]
-  return lines

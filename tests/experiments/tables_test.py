@@ -51,7 +51,7 @@ def test_budgets():
 @pytest.mark.parametrize('name', COUNTS)
 def test_each_published_number_belongs_to_one_arm(name):
   text = (TABLES / f'{name}.toml').read_text(encoding='utf-8')
-  assert f'# moon-jax report experiments/tables/{name}.toml' in text
+  assert f'# moon-jax show experiments/tables/{name}.toml' in text
   table, seen = read(name), set()
   assert table.title and table.description and table.source
   assert arms_lib.of_table(table, {})

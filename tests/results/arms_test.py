@@ -9,16 +9,16 @@ import pytest
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.results import arms as arms_lib
-from moon_jax.results import read
+from moon_jax.results import read, table_page
 from moon_jax.simulation import checks
 from support import made_runs
 
 
 def test_rows_are_settings_and_runs_are_seeds(arms):
   assert [tuple(arm.settings.values()) for arm in arms] == [
-      ('FedAvg', '0.1', '–'), ('FedAvg', '0.5', '–'),
-      ('MOON', '0.1', '1'), ('MOON', '0.5', '1'),
-      ('MOON', '0.1', '5'), ('MOON', '0.5', '5'), ('SOLO', '0.5', '–')]
+      ('fedavg', '0.1', '–'), ('fedavg', '0.5', '–'),
+      ('moon', '0.1', '1'), ('moon', '0.5', '1'),
+      ('moon', '0.1', '5'), ('moon', '0.5', '5'), ('solo', '0.5', '–')]
   assert list(arms[0].settings) == [
       'algorithm', 'partition.beta', 'algorithm.mu']
   assert [len(arm.runs) for arm in arms] == [3] * 6 + [0]
@@ -38,7 +38,7 @@ def test_rows_are_settings_and_runs_are_seeds(arms):
   assert [[value.value for value in arm.published] for arm in arms] == [
       [], [66.3], [], [], [], [69.1, 3], []]
   # Baselines agree in the other settings.
-  found = [arms_lib.baseline_of(arm, arms) for arm in arms]
+  found = [table_page.baseline_of(arm, arms) for arm in arms]
   assert found == [None, None, *arms[:2], *arms[:2], arms[3]]
 
 
@@ -136,14 +136,14 @@ def test_a_finished_run_has_nobody_to_skip(tmp_path):
 
 
 def test_a_missing_directory_is_an_error(tmp_path):
-  with pytest.raises(UserError, match='no must be a directory .*--runs name'):
+  with pytest.raises(UserError, match='no must be a directory that holds'):
     arms_lib.find([tmp_path / 'no'])
 
 
-def test_a_page_of_a_directory_shows_runs_by_what_they_read(tmp_path):
+def test_runs_are_grouped_by_what_they_read(tmp_path):
   """A module that was edited since, or is gone, hides no run.
 
-  Runs that record other rounds have a row; a repeated run counts once.
+  Runs that record other rounds share a row; a repeated run counts once.
   """
   made = [({'seed': 1}, '', [.4]), ({}, '', [.2]), ({'seed': 1}, '', [.5]),
           ({'eval_every': 2}, '', [.7]), ({}, 'f00', [.3]), ({}, 'ba5', [.6]),
@@ -155,12 +155,12 @@ def test_a_page_of_a_directory_shows_runs_by_what_they_read(tmp_path):
       config['algorithm'] = 'gone_now:own(a=1)'
     path.write_text(json.dumps(config | {
         'inputs': {'algorithm': content} if content else {}}))
-  _, arms = arms_lib.of_directory(tmp_path)
-  assert {arm.label: ([*arm.values().values()], len(arm.seeds),
-                      len(arm.others)) for arm in arms} == {
-      'FedAvg, eval_every 1': ([20., 40.], 2, 0),
-      'FedAvg, eval_every 2': ([70.], 1, 0),
-      'gone_now:own, content of algorithm ba5': ([60.], 2, 1),
-      'gone_now:own, content of algorithm f00': ([30.], 1, 0)}
-  assert [arms_lib.baseline_of(arm, arms) for arm in arms] == [
-      None, None, arms[0], arms[0]]
+  runs = [read.read(path) for path in read.find([str(tmp_path)])]
+  arms = arms_lib.of_runs(runs)
+  assert {arm.label: ([*arm.values().values()], len(arm.others))
+          for arm in arms} == {
+      'FedAvg': ([40., 20.], 2),
+      'gone_now:own, content of algorithm ba5': ([60.], 2),
+      'gone_now:own, content of algorithm f00': ([30.], 0)}
+  assert [arms_lib.baseline_of(arm, arms, {'algorithm': 'fedavg'})
+          for arm in arms] == [None, arms[0], arms[0]]

@@ -9,9 +9,9 @@ import matplotlib.image
 import pytest
 
 from moon_jax.results import arms as arms_lib
-from moon_jax.results import compare, read, sweep_table, table_page
+from moon_jax.results import read, show, sweep_table
 from moon_jax.runs.grid import Sweep
-from support import made_runs
+from support import made_runs, page_checks
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def runs(tmp_path):
 
 @pytest.fixture
 def run(run_command):
-  return functools.partial(run_command, compare.main)
+  return functools.partial(run_command, show.main)
 
 
 def rows_of(label, out):
@@ -42,20 +42,21 @@ def rows_of(label, out):
 
 
 def test_seeds_are_grouped_and_paired(runs, run, tmp_path):
-  status, out, _ = run(runs, f'--plot={tmp_path}/c.png',
-                       f'--csv={tmp_path}/c.csv')
+  status, out, _ = run(runs, f'--out={tmp_path}/out')
   assert status == 0 and max(map(len, out.splitlines())) <= 80
   lines = out.splitlines()
   assert lines[0].startswith('4 runs of digits, simple_cnn; they differ in alg')
-  assert rows_of('algorithm=fedavg', out)[0][:5] == [
+  assert rows_of('FedAvg', out)[0][:5] == [
       '2', '4', '80.5', '±', '0.7']
-  row, times, difference = rows_of('algorithm=moon', out)
+  row, times, difference = rows_of('MOON', out)
   assert row[:5] == ['2', '4', '91.5', '±', '2.1']
   assert difference[:5] == ['2', '+11.00', '(too', 'few', 'pairs)']
-  assert times == ['4', '0.25', '1', 's']
+  assert times == ['4', '0.25', '1', 's', '4']
   assert 'rounds to 80.50% test accuracy' in out
-  assert matplotlib.image.imread(tmp_path / 'c.png').shape[1:] == (1080, 4)
-  with open(tmp_path / 'c.csv', newline='') as table:
+  out = tmp_path / 'out'
+  assert matplotlib.image.imread(out / 'test-accuracy.png').ndim == 3
+  assert not page_checks.errors((out / 'index.html').read_text())
+  with open(out / 'runs.csv', newline='') as table:
     found = list(csv.DictReader(table))
   assert [(row['algorithm'], row['seed'], row['last']) for row in found] == [
       ('fedavg', '0', '0.8'), ('fedavg', '1', '0.81'),
@@ -73,7 +74,7 @@ def test_pairs_have_equal_seeds_in_whatever_order_runs_are_read(tmp_path, run):
                     values=[.1, .1, .1, last])
   _, out, _ = run(tmp_path)
   # 10, 11 and 12 points: t(2, .975) = 4.303 times 1 / sqrt(3)
-  assert rows_of('algorithm=moon', out)[2][:5] == [
+  assert rows_of('MOON', out)[2][:5] == [
       '3', '+11.00', '(+8.52', 'to', '+13.48)']
 
 
@@ -81,13 +82,12 @@ def test_rows_are_sorted_by_settings_unless_runs_are_named(run, tmp_path):
   for name, mu in ('1', 10.), ('2', .5), ('3', 2.):  # names are hashes, really
     made_runs.write(tmp_path / name, algorithm=f'moon(mu={mu})', values=[.5])
   labels = lambda out: [
-      line.split()[0] for line in out.split('\n\n')[1].splitlines()[2:5]
-      if line.startswith('algorithm.mu=')]
+      line.split()[2] for line in out.split('\n\n')[1].splitlines()[2:5]
+      if line.startswith('MOON, mu ')]
   _, out, _ = run(tmp_path)
-  assert labels(out) == [
-      'algorithm.mu=0.5', 'algorithm.mu=2', 'algorithm.mu=10']
+  assert labels(out) == ['0.5', '2', '10']
   _, out, _ = run(tmp_path / '1', tmp_path / '2')
-  assert labels(out) == ['algorithm.mu=10', 'algorithm.mu=0.5']
+  assert labels(out) == ['10', '0.5']
 
 
 def test_the_default_target_is_that_of_runs_that_count(runs, run):
@@ -104,12 +104,12 @@ def test_a_target_and_a_baseline_are_chosen(runs, run):
   _, out, _ = run(runs / 'fedavg0', f'{runs}/moon*', '--target=.6',
                   '--baseline=moon')
   assert 'rounds to 60.00% test accuracy' in out
-  _, times, difference = rows_of('algorithm=fedavg', out)
-  assert 'difference from algorithm=moon in points' in out
+  _, times, difference = rows_of('FedAvg', out)
+  assert 'difference from MOON in points' in out
   assert difference[:2] == ['1', '-10.00']
   assert times[0] == '3'  # whose accuracy is exactly .6
   status, _, err = run(runs, '--baseline=scaffold')
-  assert status == 2 and 'algorithm=fedavg; algorithm=moon' in err
+  assert status == 2 and 'FedAvg; MOON' in err
   assert run(runs, '--target=1')[0] == 0
   for target in 80, 1.01, 0, -1:
     status, _, err = run(runs, f'--target={target}')
@@ -118,18 +118,17 @@ def test_a_target_and_a_baseline_are_chosen(runs, run):
 
 @pytest.mark.parametrize('fields, labels', [
     ([{'algorithm': 'fedavg'}, {'algorithm': 'moon(mu=3)'}],
-     ['algorithm=fedavg', 'algorithm=moon(mu=3)']),
+     ['FedAvg', 'MOON']),
     ([{'algorithm': 'moon(mu=5)'}, {'algorithm': 'moon', 'seed': 1}],
-     ['all runs']),  # 5 is the default
+     ['MOON']),  # 5 is the default
     ([{'algorithm': 'moon(mu=3)'}, {'algorithm': 'moon(mu=1)'}],
-     ['algorithm.mu=3', 'algorithm.mu=1']),
+     ['MOON, mu 3', 'MOON, mu 1']),
     ([{'algorithm': 'fedavg'}, {'algorithm': 'moon(mu=3)'},
       {'algorithm': 'moon(mu=1)'}],
-     ['algorithm=fedavg', 'algorithm=moon(mu=3)', 'algorithm=moon(mu=1)']),
+     ['FedAvg', 'MOON, mu 3', 'MOON, mu 1']),
     ([{'on_nan': 'stop'}, {'on_nan': 'skip_client'}],  # may exclude clients
-     ['on_nan=stop', 'on_nan=skip_client']),
-    ([{}, {'lanes': 2, 'seed': 1}, {'eval_every': 2, 'seed': 2}],
-     ['all runs'])])
+     ['MOON, on_nan stop', 'MOON, on_nan skip_client']),
+    ([{}, {'lanes': 2, 'seed': 1}, {'eval_every': 2, 'seed': 2}], ['MOON'])])
 def test_groups_have_the_settings_in_which_runs_differ(
     fields, labels, tmp_path):
   for i, changes in enumerate(fields):
@@ -146,19 +145,19 @@ def test_runs_that_do_not_count_are_listed(runs, run):
   made_runs.write(runs / 'nan', [.3], diverged='a NaN', seed=2,
                   algorithm='fedavg')
   _, out, err = run(runs)
-  assert not err and rows_of('algorithm=fedavg', out)[0][0] == '2/3'
-  assert rows_of('algorithm=moon_l2', out)[0][:4] == ['*', '1', '2', '40.0']
-  assert rows_of('algorithm=moon', out)[0][:5] == [
+  assert not err and rows_of('FedAvg', out)[0][0] == '2/3'
+  assert rows_of('l2', out)[0][:4] == ['*', '1', '2', '40.0']
+  assert rows_of('MOON', out)[0][:5] == [
       '2/3', '4', '91.5', '±', '2.1']
   assert '* no run has finished' in out
   text = ' '.join(out.split())
-  assert ('algorithm=fedavg, not counted: nan: diverged after 1 of 4 rounds: a '
+  assert ('FedAvg, not counted: nan: diverged after 1 of 4 rounds: a '
           'NaN') in text
-  assert ('algorithm=moon, not counted: repeated: finished, with '
+  assert ('MOON, not counted: repeated: finished, with '
           'the seed 1 of another run') in text
-  _, out, _ = run(runs, '--baseline=algorithm=fedavg')
+  _, out, _ = run(runs, '--baseline=FedAvg')
   assert ' '.join(out.split('difference from')[1].split()).count(
-      'algorithm=moon_l2* 1 -40.00') == 1
+      'l2* 1 -40.00') == 1
 
 
 def test_accuracies_before_a_run_diverged_do_not_count(tmp_path, run):
@@ -166,8 +165,8 @@ def test_accuracies_before_a_run_diverged_do_not_count(tmp_path, run):
   made_runs.write(tmp_path / 'moon')
   status, out, _ = run(tmp_path)
   assert status == 0 and '90.0' not in out and 'no common seed' in out
-  accuracies, times = rows_of('algorithm=fedavg', out)
-  assert accuracies == ['*', '0/1', *'----'] and times == ['*', *'---']
+  accuracies, times = rows_of('FedAvg', out)
+  assert accuracies == ['*', '0/1', *'----'] and times == ['*', *'----']
 
 
 def test_runs_without_accuracy_are_compared_by_their_losses(runs, run):
@@ -176,7 +175,7 @@ def test_runs_without_accuracy_are_compared_by_their_losses(runs, run):
   status, out, err = run(runs, '--target=1')
   assert status == 0 and not err and 'accuracy' not in out
   assert 'rounds to 1.0000 test loss' in out
-  results, times, difference = rows_of('algorithm=moon', out)
+  results, times, difference = rows_of('MOON', out)
   assert results[2:8] == ['0.5000', '±', '0.0000', '0.5000', '±', '0.0000']
   assert times[0] == '2' and difference[:2] == ['2', '+0.0000']
 
@@ -203,9 +202,9 @@ def test_damaged_runs_are_left_out(runs, run):
   status, out, err = run(runs, runs / 'fedavg0')
   assert status == 0 and '2 runs of digits, fedavg' in out
   assert [line.split(':')[0] for line in err.splitlines()] == ['left out'] * 2
-  assert 'must have the 4 rounds of summary.json, got 0; restore it' in err
+  assert 'must have the 4 rounds of summary.json; got 0. Restore it' in err
   status, _, err = run(runs / 'moon0')
-  assert status == 2 and 'there must be a run with an evaluation' in err
+  assert status == 2 and 'metrics.jsonl must hold' in err
 
 
 def test_ascii_terminals_get_ascii(runs, monkeypatch, run):
@@ -222,17 +221,13 @@ def test_all_tables_round_a_mean_alike(run, tmp_path):
       made_runs.write(tmp_path / f'{i}{seed}', values=[.5, .5, .5, value],
                       algorithm=f'moon(mu={i + 1})', seed=seed)
   _, out, _ = run(tmp_path)
-  _, arms = arms_lib.of_directory(tmp_path)
-  page = '\n'.join(table_page.accuracy(arms, is_full=False))
   sweep = Sweep.grid(made_runs.CONFIG, **{
       'algorithm.mu': [i + 1 for i in range(len(pairs))], 'seed': [0, 1]})
-  rows = sweep_table.rows(sweep, [
+  shown = sweep_table.table(sweep, [
       {'rounds': 4, 'test_accuracy': value, 'best_test_accuracy': value}
-      for pair in pairs for value in pair])[1:]
-  for i, row in enumerate(rows):
-    mean = rows_of(f'algorithm.mu={i + 1}', out)[0][2]
-    assert row[-2].split()[0] == mean
-    assert f'| MOON, mu {i + 1} | {mean} ±' in page
+      for pair in pairs for value in pair]).columns['test accuracy (%)']
+  for i, cell in enumerate(shown):
+    assert cell.split()[0] == rows_of(f'MOON, mu {i + 1}', out)[0][2]
 
 
 def test_a_target_in_percent_has_a_remedy(runs, run):
@@ -257,10 +252,8 @@ def test_settings_that_a_run_does_not_have_are_words(run, tmp_path):
     path.write_text(json.dumps(made | {'inputs': inputs}))
   _, out, _ = run(tmp_path / 'runs')
   text = ' '.join(out.split())
-  assert 'algorithm=ditto(lam=0.5)' in text and 'algorithm=ditto ' in text
-  assert 'no cohort.path' in text
-  assert 'content of cohort.path=0123abcd' in text
-  assert '= ' not in text and '=none' not in text
+  assert 'Ditto, lam 0.5' in text and 'Ditto, lam 1' in text
+  assert 'FedAvg, content of cohort.path 0123abcd' in text
 
 
 def test_own_code_is_named_by_its_setting(run, tmp_path):
@@ -270,12 +263,5 @@ def test_own_code_is_named_by_its_setting(run, tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {
         'algorithm': algorithm, 'inputs': inputs}))
   _, out, _ = run(tmp_path)
-  assert rows_of('algorithm=fedavg', out) and rows_of('algorithm=mine:b', out)
+  assert rows_of('FedAvg', out) and rows_of('mine:b', out)
   assert 'content of' not in out and 'no algorithm' not in out
-
-
-def test_the_written_plot_is_named(runs, run, tmp_path):
-  for given, written in ('curves', 'curves.png'), ('x.svg', 'x.svg'):
-    _, _, err = run(runs, f'--plot={tmp_path / given}')
-    assert f'plot: {tmp_path / written}\n' in err
-    assert (tmp_path / written).exists()

@@ -12,22 +12,22 @@ import sys
 
 from matplotlib.figure import Figure
 import matplotlib.image
+import pandas as pd
 import pytest
 
 from moon_jax.errors import UserError
-from moon_jax.results import describe as command
-from moon_jax.results import figures, read
-from support import made_runs
+from moon_jax.results import describe, figures, read, show
+from support import made_runs, page_checks
 
 
 @pytest.fixture
 def run(run_command):
-  return functools.partial(run_command, command.main)
+  return functools.partial(run_command, show.main)
 
 
-def test_the_command_prints_text_json_and_a_plot(tmp_path, run):
+def test_the_command_prints_text_and_writes_files(tmp_path, run):
   path = made_runs.write(tmp_path / 'run', participation=.7)
-  status, out, err = run(path, f'--plot={tmp_path}/run.png')
+  status, out, err = run(path, f'--out={tmp_path}/out', '--format=png,svg')
   assert status == 0 and max(map(len, out.splitlines())) <= 80
   assert 'finished: 4 of 4 rounds' in out
   row = next(line for line in out.splitlines() if line.startswith('test acc'))
@@ -35,15 +35,15 @@ def test_the_command_prints_text_json_and_a_plot(tmp_path, run):
   assert '0.25 s per round (median), 100 examples/s' in out
   assert '3.0 s compiling' in out and 'participation=0.7' in out
   assert '2 of 3 clients so far, each 0 to 4 times' in out
-  assert matplotlib.image.imread(tmp_path / 'run.png').shape == (840, 1200, 4)
-  assert 'run.png' in err
-  status, out, _ = run(path, '--json')
-  found = json.loads(out)
-  assert status == 0 and found['state']['kind'] == 'finished'
-  assert found['results']['test_accuracy'] == {
-      'last': .8, 'best': .8, 'best_round': 4, 'mean_of_last_10': .5}
-  assert [line['round'] for line in found['rounds']] == [1, 2, 3, 4]
-  assert found['client_sizes'] == [5, 5, 5]
+  out = tmp_path / 'out'
+  assert {path.name for path in out.iterdir()} == {
+      'index', 'index.html', 'index.md', 'runs.csv', 'rounds.csv',
+      'clients.csv', 'run.png', 'run.svg'}
+  assert all(str(out / name) in err for name in ('index.html', 'run.png'))
+  assert matplotlib.image.imread(out / 'run.png').ndim == 3
+  assert not page_checks.errors((out / 'index.html').read_text())
+  frame = pd.read_csv(out / 'rounds.csv')
+  assert frame['test_accuracy'].tolist() == [.2, .4, .6, .8]
 
 
 def test_a_closed_pipe_ends_the_command_silently(tmp_path):
@@ -51,7 +51,7 @@ def test_a_closed_pipe_ends_the_command_silently(tmp_path):
   path = made_runs.write(tmp_path / 'run')
   reader, writer = os.pipe()
   os.close(reader)
-  done = subprocess.run([sys.executable, '-m', 'moon_jax', 'inspect',
+  done = subprocess.run([sys.executable, '-m', 'moon_jax', 'show',
                          str(path)],
                         stdout=writer, stderr=subprocess.PIPE, check=False)
   os.close(writer)
@@ -64,21 +64,21 @@ def test_text_fits_80_columns(tmp_path, num_rounds, num_clients):
   path = made_runs.write(
       tmp_path / ('long' * 30), num_rounds=num_rounds, num_clients=num_clients,
       values=[.1234] * num_rounds)
-  text = command.text(read.read(path))
+  text = describe.text(read.read(path))
   lines = text.splitlines()
   assert max(map(len, lines[2:])) <= 80  # a path may be longer
   assert ('300 rounds' in text) == (num_rounds == 300)
-  assert ('(20 of 300; --json has all)' in text) == (num_rounds == 300)
+  assert ('(20 of 300; --out writes all)' in text) == (num_rounds == 300)
   assert ('median' in lines[-3]) == (num_clients == 200)
 
 
 def test_rounds_with_evaluations_are_shown(tmp_path):
   lines = [{'round': r} | ({'test_loss': .5} if r % 7 == 0 else {})
            for r in range(1, 101)]
-  shown = [line['round'] for line in command.thinned(lines)]
+  shown = [line['round'] for line in describe.thinned(lines)]
   assert shown == [*range(7, 99, 7), 100]
-  assert command.thinned(lines[:20]) == lines[:20]  # there is room for them
-  assert [line['round'] for line in command.thinned(lines[:21])] == [7, 14, 21]
+  assert describe.thinned(lines[:20]) == lines[:20]  # there is room for them
+  assert [line['round'] for line in describe.thinned(lines[:21])] == [7, 14, 21]
 
 
 def test_clients_are_in_order_and_were_sampled_so_far(tmp_path):
@@ -88,11 +88,12 @@ def test_clients_are_in_order_and_were_sampled_so_far(tmp_path):
   (path / 'cohorts.txt').write_text('0 1\n1 2\n2 0\n')
   run = read.read(path)
   assert run.times_sampled().tolist() == [1, 1, 0]
-  text = command.text(run)
+  text = describe.text(run)
   assert 'sampled: 2 of 3 clients so far, each 0 to 1 times' in text
   assert [line.split() for line in text.splitlines()[-3:]] == [
-      ['0', '10', '25.00%', '2.5000'], ['1', '10', '25.00%', '1.5000'],
-      ['2', '10', '-', '0.5000']]
+      ['0', '5', '1', '25.00%', '2.5000'],
+      ['1', '5', '1', '25.00%', '1.5000'],
+      ['2', '5', '0', '-', '0.5000']]
 
 
 def test_lost_updates_of_clients_are_shown(tmp_path):
@@ -101,7 +102,7 @@ def test_lost_updates_of_clients_are_shown(tmp_path):
   for received, is_shown in ([True] * 3, False), ([True, False, True], True):
     line['clients']['received'] = received
     (path / 'metrics.jsonl').write_text(json.dumps(line) + '\n')
-    assert ('received' in command.text(read.read(path))) == is_shown
+    assert ('received' in describe.text(read.read(path))) == is_shown
 
 
 def test_heldout_accuracies_of_clients_come_first(tmp_path):
@@ -112,12 +113,10 @@ def test_heldout_accuracies_of_clients_come_first(tmp_path):
           'global_own', 'local_own', 'global_heldout', 'local_heldout')}
   line['clients'] |= {f'metric_of_a_client_{i}': [1.5] * 3 for i in range(9)}
   (path / 'metrics.jsonl').write_text(json.dumps(line) + '\n')
-  text = command.text(read.read(path))
-  table = text[text.index('clients of round'):].splitlines()
-  assert table[1].split() == [
-      'held-out', 'local', 'heldout', 'global', 'own', 'local', 'own', 'local',
-      'test']
-  assert table[3].split()[:4] == ['0', '10', '12.50%', '12.50%']
+  text = describe.text(read.read(path))
+  table = text[text.index('clients by local held-out accuracy'):].splitlines()
+  assert table[1].split()[:4] == ['local', 'global', 'global', 'local']
+  assert table[4].split()[:4] == ['0', '5', '1', '12.50%']
   assert 'no room for drift' in text and max(map(len, table)) <= 80
 
 
@@ -125,7 +124,7 @@ def test_a_task_without_accuracies_has_losses(tmp_path, monkeypatch):
   path = made_runs.write(tmp_path / 'run')
   made_runs.remove_accuracies(path)
   run = read.read(path)
-  text = command.text(run, is_unicode=False)
+  text = describe.text(run, is_unicode=False)
   row = next(line for line in text.splitlines() if line.startswith('test loss'))
   assert row.split() == ['test', 'loss', '0.5000', '0.5000', '1.0417', '4']
   assert 'test mse' in text and text.isascii()
@@ -146,7 +145,7 @@ def test_evaluations_are_those_of_the_metric_that_is_shown(tmp_path):
   (path / 'metrics.jsonl').write_text(text.replace(
       'test_accuracy": 0', 'validation_accuracy": 0').replace(
           'test_loss', 'another'))
-  text = command.text(read.read(path))
+  text = describe.text(read.read(path))
   assert 'validation accuracy' in text and 'mean of last 4' in text
 
 
@@ -189,7 +188,7 @@ def test_states_of_runs_that_ended(tmp_path):
 def test_a_run_without_metrics_or_partition(tmp_path, run):
   path = made_runs.write(tmp_path / 'run', [], is_finished=False)
   (path / 'partition.npz').write_bytes(b'damaged')
-  status, out, err = run(path, f'--plot={tmp_path}/x.png')
+  status, out, err = run(path, f'--out={tmp_path}/x')
   assert status == 2 and 'no metrics' in out
   assert 'must have metrics to plot' in err
 
@@ -213,13 +212,13 @@ def test_damaged_files_are_named(tmp_path, file, content, message):
 
 def test_directories_of_other_kinds_are_named(tmp_path, run):
   status, _, err = run(tmp_path)
-  assert status == 2 and 'must be the directory of a run' in err
+  assert status == 2 and 'must be, or hold, directories of runs' in err
   made_runs.write(tmp_path / 'sweep' / 'run')
   with pytest.raises(UserError, match='It holds 1 runs: name one'):
     read.read(tmp_path)
   with pytest.raises(UserError, match='got nothing there'):
     read.read(tmp_path / 'none')
-  with pytest.raises(UserError, match='--plot=.*must be a file'):
+  with pytest.raises(UserError, match='must be a directory that can be'):
     figures.draw(read.read(tmp_path / 'sweep' / 'run'),
                  tmp_path / 'no' / 'x.png')
 
@@ -234,7 +233,7 @@ def test_following_prints_until_the_run_ends(tmp_path, monkeypatch, run):
 
   actions = iter([lambda: append(3), lambda: None, lambda: append(4),
                   metrics.close])
-  monkeypatch.setattr(command.time, 'sleep', lambda seconds: next(actions)())
+  monkeypatch.setattr(show.time, 'sleep', lambda seconds: next(actions)())
   status, out, _ = run(path, '--follow')
   assert not status and [
       f'{n} of 4 rounds' in out for n in (2, 3, 4)] == [True] * 3
@@ -298,8 +297,8 @@ def test_names_of_many_clients_have_no_distribution(tmp_path):
   path = made_runs.write(tmp_path / 'run', num_clients=30, more={'clients': {
       'client': [*range(30)], 'name': [f'writer {i}' for i in range(30)],
       'num_examples': [10] * 30, 'drift': [.5] * 30}})
-  text = command.text(read.read(path))
-  table = text[text.index('distribution over the 30 clients'):]
+  text = describe.text(read.read(path))
+  table = text[text.index('distribution over 30 clients'):]
   assert 'nan' not in text and 'name' not in table and 'drift' in table
 
 
@@ -308,12 +307,5 @@ def test_parts_are_shown_with_what_is_not_their_default(tmp_path):
       ('fedavg', 'seed 0'), ('moon(mu=2)', 'moon(mu=2)'),
       ('moon(mu=5)', 'moon'), ('fedprox(mu=0)', 'fedprox(mu=0)'))):
     path = made_runs.write(tmp_path / f'{i}', algorithm=algorithm)
-    text = command.text(read.read(path))
+    text = describe.text(read.read(path))
     assert shown in text and ('mu=' in text) == ('mu=' in shown)
-
-
-def test_the_written_plot_is_named(tmp_path, run):
-  path = made_runs.write(tmp_path / 'run')
-  _, _, err = run(path, f'--plot={tmp_path}/picture')
-  assert err == f'plot: {tmp_path}/picture.png\n'
-  assert (tmp_path / 'picture.png').exists()

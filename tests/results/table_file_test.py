@@ -46,19 +46,19 @@ def test_runs_and_budgets_that_a_file_lacks_are_errors(tmp_path):
                   '[[published]]\nalgorithm = "moon(mu=7)"\naccuracy = 60\n'
                   '[budget.small]\nnum_rounds = 2\n')
   with pytest.raises(UserError, match='block 1 of ..published.. must have '
-                     r'settings of a run, got algorithm=moon\(mu=7\); correct'):
+                     r'settings of a run; got algorithm=moon\(mu=7\). Correct'):
     table_file.read(str(path))
   table_file.read(str(path), 'small')
-  with pytest.raises(UserError, match='has no settings of --budget=smoke; giv'):
+  with pytest.raises(UserError, match='must be one that .*; got smoke. Give'):
     table_file.read(str(path), 'smoke', {'num_rounds': 1})
 
 
 @pytest.mark.parametrize('text, message', [
-    ('headline = "x"', "headline must be accuracy or rounds or time, got 'x'"),
-    ('panels = ["x"]', "panels must be a list of names, got 'x'"),
-    ('notes = [1]', 'notes must be a list of sentences, got 1'),
+    ('headline = "x"', "headline must be accuracy or rounds or time; got 'x'"),
+    ('panels = ["x"]', "panels must be a list of names; got 'x'"),
+    ('notes = [1]', 'notes must be a list of sentences; got 1'),
     ('baseline = {x = 1}', "baseline must name a setting of a run, got 'x'"),
-    ('[budget.big]\nseed = 1', 'tables smoke or small, got big'),
+    ('[budget.big]\nseed = 1', 'tables smoke or small; got big'),
     ('[budget.smoke]\nx = 1', "budget smoke must name a setting of a run"),
     ('[[published]]\nalgorithm = "moon"', 'must have one of accuracy, global'),
     ('[[published]]\naccuracy = 1\nrounds = 1', "got ['accuracy', 'rounds']"),

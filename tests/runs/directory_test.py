@@ -195,7 +195,7 @@ def test_a_locked_directory_is_an_error(tmp_path):
 
 
 def test_a_lock_that_is_held_for_an_instant_is_tried_again(tmp_path):
-  """As `moon-jax inspect` holds it while it looks whether the run is active."""
+  """As `moon-jax show` holds it while it looks whether the run is active."""
   with open(tmp_path / 'metrics.jsonl', 'w') as probe:
     fcntl.flock(probe, fcntl.LOCK_SH)
     threading.Timer(.05, fcntl.flock, (probe, fcntl.LOCK_UN)).start()

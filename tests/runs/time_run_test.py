@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from moon_jax.errors import UserError
-from moon_jax.results import compare
+from moon_jax.results import show
 from moon_jax.runs import prepare, run
 from moon_jax.runs.directory import Workdir
 from moon_jax.simulation import build
@@ -89,15 +89,15 @@ def test_compare_has_the_time_to_the_target(tmp_path, run_command, capsys):
                     else 'synchronous',
                     more={'simulated_seconds': seconds})
   status, out, _ = run_command(
-      compare.main, tmp_path, '--target=.6', f'--csv={tmp_path}/c.csv',
-      f'--plot={tmp_path}/c.png', '--x=simulated_seconds')
+      show.main, tmp_path, '--target=.6', f'--out={tmp_path}/out',
+      '--x=simulated_seconds')
   assert status == 0
   times = [line.split() for line in out.splitlines()
-           if line.startswith('rounds.over_selection')][2:4]
-  assert [row[1:3] for row in times] == [['3', '50'], ['3', '20']]
-  assert 'simulated_seconds_to_target' in (tmp_path / 'c.csv').read_text()
+           if line.startswith('MOON, over_selection')][2:4]
+  assert [row[3:5] for row in times] == [['3', '50'], ['3', '20']]
+  assert 'simulated_seconds_to_target' in (
+      tmp_path / 'out' / 'runs.csv').read_text()
   made_runs.write(tmp_path / 'without', values=[.2, .5, .7, .8])
   status, _, error = run_command(
-      compare.main, tmp_path, f'--plot={tmp_path}/c.png',
-      '--x=simulated_seconds')
-  assert status and '--x=simulated_seconds must be known of all runs' in error
+      show.main, tmp_path, f'--out={tmp_path}/out', '--x=simulated_seconds')
+  assert status and '--x must be known of all runs' in error

@@ -25,13 +25,3 @@ def test_spark_lines(values, width, expected):
     (3600, '1:00:00'), (360000, '100:00:00')])
 def test_durations(seconds, expected):
   assert text.duration(seconds) == expected
-
-
-def test_tables_are_aligned_and_fit():
-  assert text.aligned([['', 'n', 'x'], ['mu=1', '10', '2'], ['a', '5', '']]
-                      ) == ['       n  x', 'mu=1  10  2', 'a      5']
-  lines = text.aligned([['a ' * 50, 'x' * 50], ['b', 'y']])
-  assert 78 <= max(map(len, lines)) <= 80 and len(lines) == 5
-  assert lines[-1] == 'b' + ' ' * (len(lines[-1]) - 2) + 'y'
-  # A row is never narrower than its other cells.
-  assert text.aligned([['abc', 'x' * 90]]) == [f'abc  {"x" * 90}']

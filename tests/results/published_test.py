@@ -1,4 +1,4 @@
-"""moon-jax report."""
+"""moon-jax show TABLE."""
 
 import json
 import pathlib
@@ -9,7 +9,7 @@ import pytest
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
-from moon_jax.results import report as command
+from moon_jax.results import published
 from moon_jax.runs import sweep as run_lib
 from support import made_runs
 
@@ -43,24 +43,23 @@ def here(tmp_path, monkeypatch):
 
 def report(*paths, words=(), **options):
   flags = dict(word.lstrip('-').split('=') for word in words)
-  command.run(Config(**{name: type(getattr(Config, name))(value)
+  published.run(Config(**{name: type(getattr(Config, name))(value)
                         for name, value in flags.items()}),
               paths, flags, **options)
 
 
 @pytest.mark.long
 def test_missing_runs_are_trained_once(here, capsys, monkeypatch):
-  report('tables/a.toml')
-  page = here / 'runs' / 'reports' / 'a-full.html'
+  report('tables/a.toml', train=True, out='pages')
+  page = here / 'pages' / 'a-full.html'
   assert f'Methods: {page.relative_to(here)}' in capsys.readouterr().out
   text = page.with_suffix('.md').read_text()
-  assert '| FedAvg |' in text and 'moon-jax report tables/a' in text
+  assert '| FedAvg |' in text and 'moon-jax show tables/a' in text
   assert page.read_text().startswith('<!DOCTYPE html>')
-  assert (here / 'runs/reports/a-full/test-accuracy.svg').exists()
+  assert (here / 'pages/a-full/test-accuracy.svg').exists()
   monkeypatch.setattr(run_lib, 'run_sweep', None)  # nothing is trained again
-  report('tables/a.toml')
-  report('runs')  # and the directory of the runs gives a page, too
-  assert '| FedAvg |' in (here / 'runs/reports/runs.md').read_text()
+  report('tables/a.toml', train=True)
+  assert 'FedAvg' in capsys.readouterr().out  # without --out it is printed
 
 
 def test_runs_of_other_tables_are_reused(here, monkeypatch):
@@ -68,7 +67,7 @@ def test_runs_of_other_tables_are_reused(here, monkeypatch):
   for algorithm in 'fedavg', 'moon(mu=1)':
     made_runs.write(here / 'kept' / algorithm, [.1, .5], **BASE | {
         'algorithm': algorithm})
-  report('tables', runs=('kept',), out='pages')
+  report('tables', 'kept', train=True, out='pages')
   assert '| 50.0 |' in (here / 'pages/a-full.md').read_text()
 
 
@@ -81,15 +80,15 @@ def test_runs_are_reused_if_their_data_are_the_same(here, monkeypatch):
       TEXT.replace('"digits"', '"npz"\ndata_dir = "mine.npz"'))
   content = sources.load_dataset(*data.values()).fingerprint()
   for name, inputs, accuracy in (
-      ('other', {'dataset': '0'}, .3), ('same', {'dataset': content}, .5)):
+      ('other', {'dataset': '0'}, .3), ('same', {'dataset': content}, .7)):
     path = made_runs.write(
         here / 'kept' / name, [.1, accuracy],
         **BASE | data | {'algorithm': 'fedavg'}) / 'config.json'
     path.write_text(json.dumps(json.loads(path.read_text()) | {
         'inputs': inputs}))
-  report('tables', runs=('kept',), out='pages', train=False)
+  report('tables', 'kept', out='pages')
   text = (here / 'pages/a-full.md').read_text()
-  assert '| 50.0 |' in text and '| 30.0 |' not in text
+  assert '| 70.0 |' in text and '| 30.0 |' not in text
 
 
 def test_pages_can_be_made_without_training(here, monkeypatch):
@@ -98,45 +97,33 @@ def test_pages_can_be_made_without_training(here, monkeypatch):
   pathlib.Path('tables/b.toml').write_text(
       'budgets = "x.toml"' + TEXT.replace('Methods', 'Others'))
   pathlib.Path('tables/x.toml').write_text('[smoke]\nseed = 1\n')
-  report('tables', train=False,
+  report('tables', out='pages',
          words=['--num_rounds=1', '--data_dir=/home/me'])
-  index = (here / 'runs/reports/index.md').read_text()
+  index = (here / 'pages/index.md').read_text()
   assert '[Methods](a-full-' in index and '[Others](b-full-' in index
   assert 'FULL BUDGET, CHANGED: dataset digits; num_rounds 1; ' in index
-  page, = (here / 'runs/reports').glob('a-full-*.md')
+  page, = (here / 'pages').glob('a-full-*.md')
   assert '0 of 2 runs have ended' in page.read_text()
-  assert ('report tables --data_dir=DATA_DIR --num_rounds=1\n'
+  assert ('show tables --data_dir=DATA_DIR --num_rounds=1\n'
           in page.read_text())
 
 
-def test_a_page_of_a_directory_shows_its_own_runs(here):
-  for name, accuracy in ('cpu', .3), ('gpu', .5):
-    made_runs.write(here / name / 'run', [accuracy], **BASE)
-  report('cpu', 'gpu', out='pages', train=False)
-  for name, shown in ('cpu', '30.0'), ('gpu', '50.0'):
-    assert f'| {shown} |' in (here / f'pages/{name}.md').read_text()
-  made_runs.write(here / 'old/gpu/run', [.4], **BASE)
-  with pytest.raises(UserError, match='2 of gpu old/gpu have a page named gpu'):
-    report('gpu', 'old/gpu', train=False)
-
-
 @pytest.mark.parametrize('paths, given, message', [
-    ([], [], 'name one or more tables'),
     (['no.toml'], [], 'no.toml must be a file that can be read'),
-    (['.'], [], 'must hold files of tables, or directories of runs'),
-    (['tables/a.toml'], ['flagfile'], '--flagfile cannot be given'),
+    (['tables/a.toml', 'no'], [], 'no must be a directory that holds'),
+    (['tables/a.toml'], ['flagfile'], 'flagfile cannot be given'),
 ])
 def test_invalid_input_is_an_error(paths, given, message, here):
   with pytest.raises(UserError, match=message):
-    command.run(Config(), paths, given)
+    published.run(Config(), paths, given)
 
 
 @pytest.mark.parametrize('path, shown', [
     ('/abs/b.toml', 'b.toml'), ('x/b.toml', 'x/b.toml'),
     ('/x/experiments/tables/b.toml', 'experiments/tables/b.toml')])
 def test_commands_name_no_directories_of_the_machine(path, shown):
-  assert command._command([path], 'small', {}) == (
-      f'moon-jax report {shown} --budget=small')
+  assert published._command([path], 'small', {}) == (
+      f'moon-jax show {shown} --budget=small')
 
 
 def test_tables_of_times_have_runs_that_trained_alone(here, monkeypatch):
@@ -153,25 +140,11 @@ def test_tables_of_times_have_runs_that_trained_alone(here, monkeypatch):
   pathlib.Path('runs').mkdir()
   made_runs.write(here / 'runs' / 'moon', [.1, .2], **BASE | {
       'algorithm': 'moon(mu=1)'})
-  report('tables/a.toml')
-  report('tables/a.toml')
+  for _ in range(2):
+    report('tables/a.toml', train=True, out='pages')
   assert trained == [(3, 'runs/alone', 1)]
-  text = (here / 'runs/reports/a-full.md').read_text()
+  text = (here / 'pages/a-full.md').read_text()
   assert 'Each run trained alone' in text and '| 2.00 |' in text
-
-
-def test_pages_of_runs_are_beside_them(here, capsys):
-  """No directory of runs is made; --workdir and --out are still read."""
-  for name in 'a', 'b':
-    made_runs.write(here / 'kept' / name / 'run', [.1, .5])
-  report('kept/a')
-  assert (here / 'kept/a/reports/a.html').exists()
-  report('kept/a', 'kept/b')
-  assert (here / 'kept/reports/index.html').exists()
-  report('kept/a', out='pages')
-  assert (here / 'pages/a.html').exists() and not (here / 'runs').exists()
-  report('kept/a', words=['--workdir=other'])
-  assert (here / 'other/reports/a.html').exists()
 
 
 @pytest.mark.parametrize('out', ['x.pdf', 'x.HTML', 'pages/x.md'])
@@ -179,6 +152,6 @@ def test_a_page_cannot_be_the_directory_of_pages(here, out, monkeypatch):
   monkeypatch.setattr(run_lib, 'run_sweep', None)  # before anything is trained
   name = out.rpartition('.')[0]
   with pytest.raises(UserError, match=(
-      f'--out={out} must be a directory.*write --out={name}$')):
-    report('tables/a.toml', out=out)
+      f'out must be a directory.*got {out}. Write --out={name}$')):
+    report('tables/a.toml', train=True, out=out)
   assert not (here / out).exists()

@@ -1,0 +1,131 @@
+"""Results of each client of a run."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from moon_jax.errors import UserError
+from moon_jax.results import stats
+from moon_jax.results.read import Run
+from moon_jax.results.tables import Table
+from moon_jax.view import text as texts
+from moon_jax.view.status import is_number
+
+if TYPE_CHECKING:
+  import pandas as pd
+
+NO_VALUE = '-'
+_MAX_NAME = 24  # characters of a client's name that a table shows
+# Columns, the most important first.
+COLUMNS = (
+    'client', 'name', 'num_examples', 'times_sampled', 'round', 'num_heldout',
+    'local_heldout_accuracy', 'global_heldout_accuracy', 'test_accuracy',
+    'validation_accuracy', 'train_loss', 'global_own_accuracy',
+    'local_own_accuracy', 'local_test_accuracy', 'drift', 'cosine_with_mean',
+    'test_loss', 'epsilon', 'update_cosine', 'contrastive_loss',
+    'cross_entropy', 'proximal_term', 'learning_rate', 'clients_received')
+
+
+def frame(run: Run) -> 'pd.DataFrame':
+  """Returns the last results of each client; see `client_results`."""
+  import pandas as pd
+
+  rows: dict[int, dict] = {}
+  for line in run.lines:
+    columns = line.get('clients') or {}
+    for i, client in enumerate(columns.get('client') or ()):
+      rows[client] = {'round': line['round']} | {
+          name: values[i] for name, values in columns.items()
+          if name != 'client'}
+  known = {name: values for name, values in (
+      ('name', run.of_clients('names')), ('num_examples', run.of_clients(
+          'sizes')), ('times_sampled', run.times_sampled()))
+           if values is not None and len(values)}
+  count = max([len(values) for values in known.values()]
+              + [client + 1 for client in rows])
+  clients = [{name: values[i] for name, values in known.items()
+              if i < len(values)} for i in range(count)]
+  made = pd.DataFrame([rows.get(i, {}) | own for i, own in enumerate(clients)],
+                      index=pd.RangeIndex(count, name='client'))
+  return made[ordered(made.columns)].infer_objects()
+
+
+def frames(runs: Iterable[Run]) -> 'pd.DataFrame':
+  """Returns a row per client of several runs, by run and client."""
+  import pandas as pd
+
+  return pd.concat({str(run.path): frame(run) for run in runs}, names=['run'])
+
+
+def table(run: Run, metric: str = '') -> Table:
+  """Returns a row per client, the lowest values of a metric first.
+
+  The metric is by default the accuracy of the clients' models, or the first one
+  that is recorded.
+
+  Raises:
+    UserError: if the run has recorded nothing of its clients, or not the
+      metric.
+  """
+  found = frame(run)
+  if 'round' not in found:
+    raise UserError(
+        'clients', 'needs results of clients in metrics.jsonl', 'none',
+        'Runs with --client_eval_every=N, or with held-out data of clients, '
+        'record them')
+  accuracies = [name for name in found if 'accuracy' in name]
+  key = metric or next(iter(accuracies), 'num_examples')
+  if key not in found:
+    raise UserError('metric', 'must be one of what the run records of clients: '
+                    f'{", ".join(found.columns)}', metric)
+  found = found.sort_values(key, kind='stable')  # those without a value last
+  columns = {'client': [str(client) for client in found.index]} | {
+      stats.words(name): [cell(name, value) for value in column.tolist()]
+      for name, column in found.items()}
+  if 'received' in found and all(found['received'].dropna()):
+    del columns['received']
+  rounds = found['round'].dropna()
+  if rounds.min() == rounds.max():
+    del columns['round']
+  return Table(
+      f'{len(found):,} clients by {stats.words(key)}, the lowest first; '
+      f'results of round {stats.range_text(map(int, rounds))}', columns)
+
+
+def distribution(run: Run) -> Table | None:
+  """Returns quantiles over clients of what they have recorded."""
+  found = frame(run)
+  if 'round' not in found:
+    return None
+  points = {'min': 0., '10%': .1, 'median': .5, '90%': .9, 'max': 1.}
+  numbers = found.drop(columns=['round']).select_dtypes(
+      'number').dropna(axis='columns', how='all')
+  return Table(
+      f'distribution over {len(found):,} clients (--clients lists them)',
+      {'': [*points]} | {stats.words(name): [
+          cell(name, float(value)) for value in np.quantile(
+              column.dropna(), [*points.values()])]
+          for name, column in numbers.items()})
+
+
+def ordered(names) -> list[str]:
+  """Returns names of metrics in the order of columns."""
+  return [*(name for name in COLUMNS if name in names),
+          *sorted({*names} - {*COLUMNS})]
+
+
+def cell(name: str, value: object) -> str:
+  """Returns a value of a metric as text."""
+  if isinstance(value, bool):
+    return 'yes' if value else 'no'
+  if name == 'name':  # of a client
+    return str(value)[:_MAX_NAME]
+  if not is_number(value):
+    return NO_VALUE
+  if name == 'seconds':
+    return f'{value:.2f}'
+  if isinstance(value, int) or name in (
+      'num_examples', 'num_heldout', 'round', 'times_sampled'):
+    return f'{value:,.0f}'
+  return texts.metric(name, value)

@@ -1,0 +1,102 @@
+"""Tables of results: values that terminals, pages and CSV files show."""
+
+from collections.abc import Mapping, Sequence
+import textwrap
+from typing import NamedTuple
+
+from moon_jax.results import page
+
+_GAP = 2  # columns of a terminal between two of a table
+_LEAST_HEADER = 8  # columns of a header that is broken, if it is longer
+_LEAST_LABEL = 16  # columns of the first cell of a row, which is broken
+
+
+class Table(NamedTuple):
+  """Cells of text with a title. The first column names the rows."""
+
+  title: str
+  columns: Mapping[str, Sequence[str]]  # cells by header
+  notes: tuple[str, ...] = ()  # below it
+
+  @property
+  def shown(self) -> dict[str, Sequence[str]]:
+    """The columns that are not empty in all rows, and the first one."""
+    names = [*self.columns]
+    return {name: self.columns[name] for name in names if name in names[:1]
+            or any(cell.strip('-–') for cell in self.columns[name])}
+
+  def text(self, width: int, left_out: bool = False) -> list[str]:
+    """Returns the lines of the table for a terminal of `width` columns.
+
+    Headers, and then the first cells, are broken if the table is too wide.
+    Columns for which there is no room follow below in a second block, or with
+    `left_out` are only named.
+    """
+    blocks, missing = _blocks(self.shown, width, left_out)
+    lines = [*wrapped(self.title, width)] if self.title else []
+    for i, block in enumerate(blocks):
+      lines += [''] * bool(i) + _aligned(block, width)
+    notes = [*self.notes, *(
+        [f'no room for {", ".join(missing)}'] if missing else [])]
+    return lines + [row for note in notes for row in wrapped(note, width)]
+
+  def markdown(self) -> str:
+    """Returns the table, its title as the caption, and its notes."""
+    rows = [dict(zip(self.shown, cells))
+            for cells in zip(*self.shown.values())]
+    return '\n\n'.join([page.table(self.title, rows), *self.notes])
+
+
+def wrapped(line: str, width: int) -> list[str]:
+  """Returns a line in lines that fit on a terminal."""
+  return (textwrap.wrap(line, width, subsequent_indent='  ')
+          if len(line) > width else [line])
+
+
+def _blocks(columns, width, left_out):
+  """Returns columns in blocks that fit, and the names of what is left out."""
+  (first, labels), *others = columns.items()
+  blocks, missing = [{first: labels}], []
+  for name, cells in others:
+    block = blocks[-1] | {name: cells}
+    if len(blocks[-1]) == 1 or sum(_widths(block, width)) + _GAP * (
+        len(block) - 1) <= width:
+      blocks[-1] = block
+    elif left_out:
+      missing.append(name)
+    else:
+      blocks.append({first: labels, name: cells})
+  return blocks, missing
+
+
+def _widths(columns, width):
+  """Returns the least width of each column, its header being broken."""
+  first, *others = [max(map(len, [
+      *cells, name[:_LEAST_HEADER], *name.split()]))
+                   for name, cells in columns.items()]
+  room = width - sum(others) - _GAP * len(others)
+  return [min(first, max(room, _LEAST_LABEL)), *others]
+
+
+def _aligned(columns, width):
+  """Returns the lines of columns, all but the first aligned to the right."""
+  names = [*columns]
+  plain = [max(map(len, [name, *cells])) for name, cells in columns.items()]
+  widths = plain if sum(plain) + _GAP * (
+      len(names) - 1) <= width else _widths(columns, width)
+  rows = [[textwrap.wrap(name, size) for name, size in zip(names, widths)]]
+  rows = [[[''] * (max(map(len, rows[0])) - len(cell)) + cell
+           for cell in rows[0]]]  # headers end at the same line
+  rows += [[textwrap.wrap(first, widths[0]) or [''], *(
+      [cell] for cell in cells)] for first, *cells in zip(*columns.values())]
+  lines = []
+  for row in rows:
+    height = max(map(len, row))
+    for i in range(height):
+      # Cells beside a broken label stand at its last line.
+      parts = [cell[i - height + len(cell)] if i >= height - len(cell) else ''
+               for cell in row]
+      lines.append('  '.join(
+          part.rjust(size) if j else part.ljust(size)
+          for j, (part, size) in enumerate(zip(parts, widths))).rstrip())
+  return [line for line in lines if line]

@@ -1,0 +1,170 @@
+"""Any metric is shown; models of clients lead where methods are about them."""
+
+import functools
+import json
+
+import pandas as pd
+import pytest
+
+import moon_jax as mj
+from moon_jax.results import show, tables
+from support import made_runs
+
+
+@pytest.fixture
+def run(run_command):
+  return functools.partial(run_command, show.main)
+
+
+def recorded(path, others, name='local_heldout_accuracy', **fields):
+  """Writes a run whose rounds have another metric, too."""
+  made_runs.write(path, **fields)
+  lines = (path / 'metrics.jsonl').read_text().splitlines()
+  (path / 'metrics.jsonl').write_text(''.join(
+      json.dumps(json.loads(line) | {name: value}) + '\n'
+      for line, value in zip(lines, others, strict=True)))
+
+
+def table_of(out, title):
+  """Returns the words of the rows of a table by the first word."""
+  lines = out[out.index(title):].split('\n\n')[0].splitlines()[1:]
+  return {line.split()[0]: line.split()[1:] for line in lines}
+
+
+@pytest.fixture
+def personal(tmp_path):
+  """FedRep has worse global models than FedAvg, and better ones of clients."""
+  for seed in 0, 1, 2:
+    recorded(tmp_path / f'a{seed}', [.1, .2, .3, .4], algorithm='fedavg',
+             seed=seed)
+    recorded(tmp_path / f'r{seed}', [.2, .4, .6, .75 + .01 * seed], seed=seed,
+             algorithm='fedrep', values=[.1] * 4)
+  return tmp_path
+
+
+def test_models_of_clients_lead_if_a_method_is_about_them(personal, run):
+  status, out, err = run(personal)
+  assert (status, err) == (0, '')
+  rows = table_of(out, 'local held-out accuracy (%), of clients')
+  assert rows['FedRep'][:5] == ['3', '4', '76.0', '±', '1.0']
+  assert ' '.join(rows['FedRep'][-3:]) == '10.0 ± 0.0'  # test accuracy
+  assert table_of(out, 'rounds to 40.00% local held-out')['FedRep'][0] == '2'
+  assert '+36.00' in table_of(out, 'difference from FedAvg')['FedRep']
+  _, out, _ = run(personal, '--metric=test_accuracy')
+  assert table_of(out, 'test accuracy (%)')['FedRep'][2] == '10.0'
+  assert 'FedRep: models of clients' in ' '.join(out.split())
+
+
+def test_the_test_accuracy_leads_if_methods_have_one_model(tmp_path, run):
+  for name in 'fedavg', 'moon':
+    recorded(tmp_path / name, [.1] * 4, algorithm=name)
+  _, out, _ = run(tmp_path)
+  assert table_of(out, 'test accuracy (%)')['MOON'][2] == '80.0'
+  assert 'local held-out accuracy' in ' '.join(out.split())
+
+
+@pytest.mark.parametrize('name, best', [
+    ('custom_f1', '0.9000'), ('custom_mse', '0.1000')])
+def test_any_metric_is_compared(name, best, tmp_path, run):
+  for i, algorithm in enumerate(('fedavg', 'moon')):
+    recorded(tmp_path / algorithm, [.1, .9, .5, .5 + .1 * i], name,
+             algorithm=algorithm)
+  status, out, err = run(tmp_path, f'--metric={name}', '--target=.5',
+                         f'--out={tmp_path}/out', '--format=svg')
+  assert status == 0, err
+  row = table_of(out, name.replace('_', ' '))['MOON']
+  assert row[2:4] == ['0.6000', best]
+  assert '+0.1000' in table_of(out, 'difference from FedAvg')['MOON']
+  page = (tmp_path / 'out' / 'index.md').read_text()
+  assert f'](index/{name.replace("_", "-")}.svg)' in page and best in page
+  assert (tmp_path / 'out' / f'{name.replace("_", "-")}.svg').exists()
+  frame = pd.read_csv(tmp_path / 'out' / 'runs.csv')
+  assert sorted(frame['last']) == [.5, .6]
+  runs, _ = mj.results(tmp_path / 'fedavg', tmp_path / 'moon', metric=name)
+  assert sorted(runs['last']) == [.5, .6]
+  _, out, _ = run(tmp_path / 'moon', f'--metric={name}')
+  assert table_of(out, name.replace('_', ' '))['MOON'][2:4] == ['0.6000', best]
+  status, _, err = run(tmp_path / 'fedavg', tmp_path / 'moon', '--metric=f2')
+  assert status == 2 and f'{name}' in err and 'got f2' in err
+
+
+def test_validation_and_privacy_are_columns_where_they_exist(tmp_path, run):
+  for name in 'a', 'b':
+    recorded(tmp_path / name, [.1, .2, .3, .4], 'validation_accuracy',
+             algorithm='fedavg', seed=int(name == 'b'))
+  _, out, _ = run(tmp_path)
+  assert table_of(out, 'test accuracy (%)')['FedAvg'][-3:] == [
+      '40.0', '±', '0.0']
+  assert 'epsilon' not in out and 'simulated' not in out
+
+
+def test_methods_are_compared_with_fedavg_of_the_same_settings(tmp_path, run):
+  for beta in .1, .5:
+    for algorithm, more in ('fedavg', 0), ('moon', .02):
+      made_runs.write(
+          tmp_path / f'{algorithm}{beta}', [.1, .1, .1, beta + more],
+          algorithm=algorithm, partition=f'dirichlet(beta={beta})')
+  _, out, _ = run(tmp_path)
+  table = out[out.index('difference from the baseline'):].split('\n\n')[0]
+  rows = table.splitlines()[-2:]
+  assert len(rows) == 2 and all('+2.00' in row for row in rows)
+  assert ['FedAvg, beta 0.1' in rows[0], 'FedAvg, beta 0.5' in rows[1]] == [
+      True, True]
+
+
+def test_clients_are_listed_by_their_results(tmp_path, run):
+  """Those that were not in the last evaluation have their last results."""
+  path = made_runs.write(tmp_path / 'run', num_clients=30)
+  lines = [made_runs.line(r, .5) for r in range(1, 5)]
+  for r, clients in enumerate(([0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4])):
+    lines[r]['clients'] = {
+        'client': clients, 'local_heldout_accuracy': [
+            None if c == 4 else (.1 * c + .01 * r) for c in clients]}
+  (path / 'metrics.jsonl').write_text(''.join(
+      json.dumps(line) + '\n' for line in lines))
+  status, out, _ = run(path, '--clients', f'--out={tmp_path}/out')
+  assert status == 0 and '30 clients by local held-out' in out
+  rows = [line.split() for line in out.splitlines()[-30:]]
+  assert [row[0] for row in rows[:4]] == ['0', '1', '2', '3']
+  assert [row[-1] for row in rows[:5]] == [
+      '0.00%', '11.00%', '22.00%', '33.00%', '-']
+  frame = mj.client_results(path)
+  assert frame.index.names == ['run', 'client'] and len(frame) == 30
+  assert frame['local_heldout_accuracy'].dropna().tolist() == pytest.approx(
+      [0, .11, .22, .33])
+  assert frame['round'].dropna().tolist() == [1, 2, 3, 4, 4]
+  written = pd.read_csv(tmp_path / 'out' / 'clients.csv')
+  assert written['local_heldout_accuracy'].equals(
+      frame.reset_index()['local_heldout_accuracy'])
+  status, _, err = run(path, '--clients', '--metric=nothing')
+  assert status == 2 and 'local_heldout_accuracy' in err
+
+
+def test_runs_that_recorded_no_clients_are_an_error(tmp_path, run):
+  path = made_runs.write(tmp_path / 'run', more={'clients': {}})
+  status, _, err = run(path, '--clients')
+  assert status == 2 and '--client_eval_every' in err
+  made_runs.write(tmp_path / 'other')
+  status, _, err = run(tmp_path, '--clients')
+  assert status == 2 and '2 runs' in err
+
+
+def test_formats_of_figures_are_checked(tmp_path, run):
+  made_runs.write(tmp_path / 'run')
+  status, _, err = run(tmp_path, '--format=gif', f'--out={tmp_path}/x')
+  assert status == 2 and '--format must be of png, pdf, svg; got gif' in err
+
+
+def test_columns_without_room_follow_in_a_second_block():
+  table = tables.Table('t', {'': ['a', 'b'], 'one': ['1', '2'],
+                             'two words': ['x' * 9, 'y'], 'none': ['-', '-']})
+  assert table.text(80) == ['t', '   one  two words', 'a    1  xxxxxxxxx',
+                            'b    2          y']
+  assert table.text(12) == [
+      't', '   one', 'a    1', 'b    2', '', '   two words', 'a  xxxxxxxxx',
+      'b          y']
+  assert table._replace(columns=table.columns | {'two words': ['x', 'y']}).text(
+      16) == ['t', '             two', '   one     words',
+              'a    1         x', 'b    2         y']
+  assert 'no room for' in table.text(12, left_out=True)
+  assert '| a | 1 | xxxxxxxxx |' in table.markdown()
