@@ -1,7 +1,7 @@
 """Results of each client of a run."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
@@ -115,7 +115,7 @@ def ordered(names) -> list[str]:
           *sorted({*names} - {*COLUMNS})]
 
 
-def cell(name: str, value: object) -> str:
+def cell(name: str, value: Any) -> str:
   """Returns a value of a metric as text."""
   if isinstance(value, bool):
     return 'yes' if value else 'no'

@@ -180,10 +180,8 @@ def times(compared: Compared) -> Table:
       'MB/round': []}
   for arm, target in zip(compared.arms, compared.targets):
     runs = [*arm.runs.values()]
-    reached = [target and run.rounds_to(target, measure=compared.metric)
-               for run in runs]
-    simulated = [dict(run.series('simulated_seconds')).get(reach, math.nan)
-                 for run, reach in zip(runs, reached)]
+    reached = [_reached(run, target, compared.metric) for run in runs]
+    simulated = [_simulated(run, reach) for run, reach in zip(runs, reached)]
     median = lambda name: statistics.median(run.times()[name] for run in runs)
     sizes = arm.summaries('bytes_per_round')
     for header, text in {
@@ -208,8 +206,8 @@ def differences(compared: Compared) -> Table | None:
   """Returns paired differences from the baselines; None without any."""
   name = compared.metric
   digits, unit = (2, ' in points') if 'accuracy' in name else (4, '')
-  pairs = [(arm, base, *(arms_lib.compare(arm, base, n, name)
-                         for n in (1, stats.LAST)))
+  pairs = [(arm, base, arms_lib.compare(arm, base, 1, name),
+            arms_lib.compare(arm, base, stats.LAST, name))
            for arm, base in zip(compared.arms, compared.baselines)
            if base and all(  # evaluated on the same examples
                arm.settings.get(setting) == base.settings.get(setting)
@@ -262,7 +260,7 @@ def frame(compared: Compared) -> pd.DataFrame:
   rows = {}
   for arm, target in zip(compared.arms, compared.targets):
     for run in arm.members:
-      reached = target and run.rounds_to(target, measure=compared.metric)
+      reached = _reached(run, target, compared.metric)
       others = {name: values[-1] for name in _ALSO
                 if (values := run.values(name)) and name != compared.metric}
       rows[str(run.path)] = arm.settings | {
@@ -271,13 +269,21 @@ def frame(compared: Compared) -> pd.DataFrame:
                   *SEEDS, 'state', 'rounds', 'last', 'best', 'best_round',
                   'mean_of_last_10')} | others | {
               'target': target, 'rounds_to_target': reached,
-              'simulated_seconds_to_target': dict(run.series(
-                  'simulated_seconds')).get(reached)} | {
+              'simulated_seconds_to_target': _simulated(run, reached)} | {
               name: made.loc[str(run.path), name] for name in (
                   'seconds_per_round', 'seconds_of_rounds')} | {
               'bytes_per_round': run.summary.get('bytes_per_round')}
   return pd.DataFrame([rows[name] for name in made.index], made.index).astype(
       {'rounds_to_target': 'Int64'}).dropna(axis='columns', how='all')
+
+
+def _reached(run, target, metric) -> int | None:
+  return run.rounds_to(target, measure=metric) if target else None
+
+
+def _simulated(run, reached) -> float:
+  """Returns the simulated time of a round; NaN without one."""
+  return dict(run.series('simulated_seconds')).get(reached, math.nan)
 
 
 def curves(compared: Compared, x: str = 'round'

@@ -15,7 +15,7 @@ cosine distance, which is the distance in MOON's loss.
 import argparse
 from collections.abc import Mapping
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -111,7 +111,8 @@ def read(path: str | pathlib.Path, data_dir: str,
         'examples', f'must be {_MIN_EXAMPLES} to {len(chosen):,}, the test '
         f'examples of {name} of {_MAX_CLASSES} classes', num_examples)
   dataset = dataset.with_test_examples(num_examples)
-  z = [model(variables, dataset.test_inputs[i:i + _BATCH]).projection
+  inputs: Any = dataset.test_inputs
+  z = [model(variables, inputs[i:i + _BATCH]).projection
        for i in range(0, num_examples, _BATCH)]
   if z[0] is None:
     raise UserError('', f'{path} must have a network with a projection',
@@ -154,6 +155,7 @@ def _run(arguments):
   _, figure, numbers, _ = section(
       {run: pathlib.Path(run) for run in arguments.runs}, arguments.data_dir,
       arguments.examples)
+  assert isinstance(figure, Figure)
   arguments.out.write_text(figure.svg, encoding='utf-8')
   print(numbers)
   print(arguments.out)

@@ -10,6 +10,7 @@ import pathlib
 import re
 import shlex
 import shutil
+from typing import Any
 
 from absl import flags
 
@@ -33,7 +34,7 @@ PLACE = pathlib.Path('experiments', 'tables')  # of tables that have a name
 
 def main() -> None:
   """Runs the command, whose first words name tables."""
-  own = [
+  own: list[Any] = [
       flags.DEFINE_enum(
           'budget', 'full', table_file.BUDGETS[::-1],
           'The size of the runs: full is the published one; small takes a '

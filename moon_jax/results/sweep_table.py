@@ -47,8 +47,7 @@ def finish(named: Named, summaries: Summaries, directory: str) -> None:
       *table(named.sweep, summaries).text(shutil.get_terminal_size().columns),
       *diverged(named.sweep, summaries)]))
   print(f'table: {path}')
-  count = sum(bool(summary) and 'diverged' in summary
-              for summary in summaries)
+  count = sum('diverged' in (summary or {}) for summary in summaries)
   if count:
     raise DivergedError(f'{count} of {len(summaries)} runs diverged; the '
                         'table names them')
