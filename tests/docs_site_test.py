@@ -10,6 +10,7 @@ import urllib.parse
 
 import pytest
 
+import moon_jax as mj
 from moon_jax import sweep as sweep_flags
 from moon_jax.data import augment
 from moon_jax.data.sources import arrays
@@ -144,11 +145,17 @@ def heading_anchors(file):
           for title in re.findall(r'^#+ (.*)', text, re.MULTILINE)}
 
 
+def test_the_citation_has_the_version():
+  text = (ROOT / 'README.md').read_text(encoding='utf-8')
+  version, = re.findall(r'version = \{(.*)\}', text)
+  citation = (ROOT / 'CITATION.cff').read_text(encoding='utf-8')
+  assert version == mj.__version__ and f'\nversion: {version}\n' in citation
+
+
 def test_all_public_names_are_in_the_api():
-  import moon_jax
   documented = {name for file in (DOCS / 'api').glob('*.md') for name in
                 re.findall(r'^::: moon_jax\.(\w+)$', file.read_text(), re.M)}
-  assert documented == set(moon_jax.__all__)
+  assert documented == set(mj.__all__)
 
 
 @pytest.mark.docs
