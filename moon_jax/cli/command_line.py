@@ -104,7 +104,7 @@ def config_of(words: Sequence[str]) -> Config:
   try:
     rest = own(['', *with_parts(_expanded(words))])
   except (flags.Error, OSError, ValueError, RecursionError) as error:
-    raise UserError(_message(error, FACTS, [
+    raise UserError('', _message(error, FACTS, [
         name for name in FACTS if own[name].boolean])) from error
   if rest[1:]:
     raise UserError('', 'all arguments must be flags', repr(rest[1]))

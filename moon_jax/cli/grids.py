@@ -51,16 +51,18 @@ def build(config: Config, named: Container[str], grids: Sequence[str],
   for text in grids:
     name, axis = values.parse_axis(text)
     if name in axes:
-      raise UserError(f'--grid must name each flag once, got {name} twice; '
-                      f'write --grid {name}=VALUE,VALUE')
+      raise UserError('', '--grid must name each flag once', f'{name} twice',
+                      f'Write --grid {name}=VALUE,VALUE')
     if name in fixed:
-      raise UserError(f'--grid {text} and --{name}={values.show(fixed[name])} '
-                      'exclude each other; remove one')
+      raise UserError(
+          '', f'--grid {text} and --{name}={values.show(fixed[name])} exclude '
+          'each other', 'both', 'Remove one of them')
     axes[name] = axis
   file = toml_file.read(path) if path else toml_file.SweepFile()
   if 'flagfile' in named and 'flagfile' in file.keys:
-    raise UserError(f'--sweep={path} names a flag file itself; remove '
-                    '--flagfile, or flagfile from the file')
+    raise UserError(
+        '', f'--sweep={path} names a flag file itself', '--flagfile',
+        'Remove it, or flagfile from the file')
   base = dataclasses.replace(config, **{'workdir': '', **file.base})
   sweep = functools.reduce(operator.or_, grid_lib.each(
       base, [{**block, **fixed, **axes} for block in file.blocks]))
@@ -88,6 +90,7 @@ def part(text: str) -> tuple[int, int]:
   match = re.fullmatch(r'(\d{1,6})/(\d{1,6})', text)
   index, count = map(int, match.groups()) if match else (0, 0)
   if index >= count:
-    raise UserError(f'--part must be I/N with I from 0 to N - 1, got {text!r}; '
-                    'array jobs are numbered from 0: --array=0-3 for 4 parts')
+    raise UserError(
+        '', '--part must be I/N with I from 0 to N - 1', repr(text),
+        'Array jobs are numbered from 0: --array=0-3 for 4 parts')
   return index, count

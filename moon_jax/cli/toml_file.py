@@ -49,8 +49,8 @@ def read(path: str) -> SweepFile:
   keys, found = _split(content(file), _KEYS, path)
   runs = keys.get('runs', [{}])
   if not runs or not all(isinstance(block, dict) for block in runs):
-    raise UserError(f'{path}: runs must be one or more blocks [[runs]], got '
-                    f'{runs!r}; remove it, or add blocks')
+    raise UserError('', f'{path}: runs must be one or more blocks [[runs]]',
+                    repr(runs), 'Remove it, or add blocks')
   top = settings(found, path, _KEYS)
   blocks, block_keys = [], []
   for i, block in enumerate(runs, 1):
@@ -81,7 +81,7 @@ def check_types(content: Mapping[str, Any], keys: Mapping[str, type],
       name = f'blocks [[{key}]]' if key in _BLOCKS else {
           dict: 'a table', list: 'a list', int: 'an integer', str: 'a string'
           }.get(kind, 'a number')
-      raise UserError(f'{where}: {key} must be {name}, got {content[key]!r}')
+      raise UserError('', f'{where}: {key} must be {name}', repr(content[key]))
 
 
 def content(file: pathlib.Path) -> dict[str, Any]:
@@ -89,12 +89,13 @@ def content(file: pathlib.Path) -> dict[str, Any]:
   try:
     return tomllib.loads(file.read_text(encoding='utf-8-sig'))
   except OSError as error:
-    raise UserError(f'{file} must be a file that can be read, got '
-                    f'{error.strerror or error}') from error
+    raise UserError('', f'{file} must be a file that can be read',
+                    error.strerror or error) from error
   except (ValueError, RecursionError) as error:
-    raise UserError(f'{file} must be TOML, got: {error}. Text stands '
-                    'in quotes, lists in [ ], and arguments of a part that the '
-                    'file names in quotes, "algorithm.mu" = 5') from error
+    raise UserError(
+        '', f'{file} must be TOML', error, 'Text stands in quotes, lists in '
+        '[ ], and arguments of a part that the file names in quotes, '
+        '"algorithm.mu" = 5') from error
 
 
 def settings(values: dict[str, Any], where: str, others: Iterable[str] = ()
@@ -107,8 +108,8 @@ def settings(values: dict[str, Any], where: str, others: Iterable[str] = ()
   for name, value in _with_arguments(values):
     values_lib.check_name(name, where, [*values_lib.TYPES, *others])
     if name == 'workdir':
-      raise UserError(f'{where}: workdir is not a setting of runs; give '
-                      '--workdir=DIR on the command line')
+      raise UserError('', f'{where}: workdir is not a setting of runs', value,
+                      'Give --workdir=DIR on the command line')
     converted[name] = (values_lib.axis(name, value, where)
                        if isinstance(value, list)
                        else values_lib.convert(name, value, where))

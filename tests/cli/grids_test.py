@@ -120,7 +120,7 @@ def test_parts(text, expected):
   try:
     assert grids_lib.part(text) == expected
   except UserError as error:
-    assert not expected and 'array jobs are numbered from 0' in str(error)
+    assert not expected and 'Array jobs are numbered from 0' in str(error)
 
 
 def test_a_flag_file_of_the_sweep_file_names_no_directory(tmp_path):
