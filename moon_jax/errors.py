@@ -11,8 +11,9 @@ import types
 _MAX_CHARACTERS = 200  # of an error of a library in a message
 
 
-# Arguments in Python -> flags of another name.
+# Arguments in Python -> flags of another name, '' for none.
 _FLAGS = {
+    **dict.fromkeys(('client_seconds', 'cohort_size', 'rate', 'stage'), ''),
     'candidates': 'cohort.candidates', 'cohorts': 'cohort',
     'head': 'algorithm.head',
     'num_groups': 'labels.groups', 'rates': 'labels', 'selection': 'cohort'}

@@ -147,10 +147,10 @@ def with_adaptive_clipping(
     rest = multiplier**-2 - (2 * deviation_of_bits)**-2
     if rest <= 0:
       raise UserError(
-          'privacy.noise_multiplier', 'must be below a tenth of the '
-          f'{cohort_size} clients per round with {setting("privacy.quantile")}',
-          multiplier, f'Lower it, or raise {setting("participation")} or '
-          f'{setting("num_clients")}')
+          'privacy.noise_multiplier', f'must be below {cohort_size / 10:g}, a '
+          f'tenth of the {cohort_size} clients per round, with '
+          f'{setting("privacy.quantile")}', multiplier, 'Lower it, or raise '
+          f'{setting("participation")} or {setting("num_clients")}')
     of_updates = rest**-.5
 
   def send(trained, message, view):

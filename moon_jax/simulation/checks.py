@@ -171,7 +171,8 @@ def _check_alone(config):
             _shown(config, other), 'Remove one of them')
   require(config.algorithm.name != 'centralized' or config.partition.name in (
       'iid', 'dirichlet', 'shards', 'quantity'), 'algorithm=centralized',
-          'trains on all examples unchanged', _shown(config, 'partition'),
+          'trains on all examples, without noise on inputs',
+          _shown(config, 'partition'),
           f'Remove it, or give {setting("partition")}=iid')
 
 

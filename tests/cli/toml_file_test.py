@@ -163,5 +163,5 @@ def test_a_published_value_of_an_argument_has_runs(tmp_path):
   path.write_text('algorithm = "feddyn"\n[[published]]\naccuracy = 3\n'
                   '"algorithm.alpha" = 0.1\n')
   with pytest.raises(UserError, match=(
-      r'must have settings of a run, got algorithm\.alpha=0.1; correct')):
+      r'must have settings of a run; got algorithm\.alpha=0.1. Correct')):
     table_file.read(str(path))

@@ -62,7 +62,7 @@ def test_runs_and_budgets_that_a_file_lacks_are_errors(tmp_path):
     ('[budget.smoke]\nx = 1', "budget smoke must name a setting of a run"),
     ('[[published]]\nalgorithm = "moon"', 'must have one of accuracy, global'),
     ('[[published]]\naccuracy = 1\nrounds = 1', "got ['accuracy', 'rounds']"),
-    ('[[published]]\naccuracy = "x"', "accuracy must be a number, got 'x'"),
+    ('[[published]]\naccuracy = "x"', "accuracy must be a number; got 'x'"),
     ('[[published]]\naccuracy = 1\nx = 1', 'must name a setting of a run'),
     ('budgets = "no.toml"', 'no.toml must be a file that can be read'),
 ])

@@ -79,7 +79,7 @@ _FILE = {'inputs': {'partition.path': '0a'}}
     (dict(algorithm='moon(mu=1)'), {},
      r'--algorithm=moon\(mu=1\) \(now moon\)\.'),
     (dict(algorithm='moon(later=1)'), {}, r'=moon\(later=1\) \(now moon\)\.'),
-    (dict(algorithm='later:method'), {}, 'no source file of module later'),
+    (dict(algorithm='later:method'), {}, 'source file; got later:method'),
     (dict(mu=1., later=2), {}, 'this version.*: the unknown settings mu, la'),
     (_FILE, {}, '--partition.path had other content'),
     ({'inputs': ['0a']}, {}, 'must map flags to hashes'),
