@@ -140,6 +140,12 @@ class Config:
       at_least=0, below=1,
       hint='--client_test_fraction=0.2 is usual',
       varies='split', page='metrics.md#held-out-data-of-clients')
+  new_clients: float = flag(
+      0.0, 'Further clients that never take part, as a fraction of '
+      '--num_clients: --client_eval=all evaluates the model that they would '
+      'begin with, and the one that they have after a round of training.',
+      at_least=0, hint='--new_clients=0.2 is usual', varies='split',
+      page='metrics.md#new-clients')
   participation: float = flag(
       1.0, 'Fraction of the clients that are sampled in each round; their '
       'number is rounded down.',
@@ -295,6 +301,12 @@ class Config:
       'them.',
       at_least=0, varies='host', page='metrics.md#recorded-metrics',
       role='recorded')
+  client_eval: str = flag(
+      'cohort', 'Whose models --client_eval_every evaluates: cohort, the local '
+      'models of the round, also on own examples and on the test set; all, the '
+      'model of every client on its held-out examples, also of those that did '
+      'not take part; or both.', ('cohort', 'all', 'both'),
+      page='metrics.md#all-clients', role='recorded')
   metrics: str = flag(
       '', 'Further metrics of the test set, comma-separated: '
       'per_class_accuracy, balanced_accuracy, confusion, f1, top5, ece; or '
@@ -422,6 +434,10 @@ class Config:
       return self.args('rounds')['buffer_size']
     # Rounded first: 0.29 of 100 clients is below 29 in floating point.
     return int(round(self.num_clients * self.participation, 6))
+
+  def num_new_clients(self) -> int:
+    """Returns the number of clients that never take part."""
+    return math.ceil(round(self.new_clients * self.num_clients, 6))
 
   def num_checkpoints(self) -> int:
     """Returns the checkpoints that may exist while one is written; 0 without.

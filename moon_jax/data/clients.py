@@ -16,7 +16,8 @@ from moon_jax.errors import UserError
 class Clients(Sequence):
   """A sequence of index arrays, stored as one array and the sizes of its parts.
 
-  `clients[i]` is a view, and a slice is of this type, with its names. A list of
+  `clients[i]` is a view; a slice, or an array of indices, is of this type, with
+  names. A list of
   a million arrays takes 200 MB besides the indices, and seconds to build; this
   type takes 8 bytes per client.
 
@@ -46,7 +47,7 @@ class Clients(Sequence):
       yield self.indices[end - size:end]
 
   def __getitem__(self, at):
-    if isinstance(at, slice):
+    if isinstance(at, slice | np.ndarray):
       at = np.arange(len(self))[at]
       return Clients(
           gather(self.indices, (self._ends - self.sizes)[at], self.sizes[at]),

@@ -5,6 +5,7 @@ of your own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from moon_jax.errors import require, setting, UserError
 
 # End of the seed of the validation examples; no other draw uses this seed.
 _VALIDATION_STREAM = 0, 1
+_NEW_STREAM = 0, 3  # of the choice of new clients
 _SUBSET_SEED = 0, 0, 2  # of --train_examples; the same in all runs
 
 
@@ -37,6 +39,8 @@ class Split(NamedTuple):
   validation: np.ndarray | None = None  # examples of no client, sorted int [V]
   train_labels: np.ndarray | None = None  # of the whole training set, as the
   # clients see them; None if they are those of the data set
+  new_clients: Sequence[np.ndarray] = ()  # as `clients`, of those that never
+  # take part; their held-out examples follow those of the clients
 
 
 def make(config: Config, dataset: Dataset) -> Split:
@@ -50,9 +54,9 @@ def make(config: Config, dataset: Dataset) -> Split:
   validation = _validation(config, used)
   rest = used if validation is None else np.setdiff1d(used, validation)
   if len(rest) == num_train:
-    clients = _partition(config, dataset)
+    clients = _partition_with_new(config, dataset)
   else:
-    of_rest = _partition(config, _with_examples(config, dataset, rest))
+    of_rest = _partition_with_new(config, _with_examples(config, dataset, rest))
     clients = Clients(
         rest[clients_lib.joined(of_rest)], clients_lib.sizes(of_rest),
         clients_lib.names(of_rest))
@@ -64,9 +68,16 @@ def make(config: Config, dataset: Dataset) -> Split:
           f'of {setting("dataset", config.dataset)}: it changes labels of '
           'training examples only', config.labels,
           f'Remove it, or give another {setting("partition")}')
+  count = config.num_new_clients()
+  require(not count or (
+      tests is not None and tests.sizes[len(clients) - count:].any()),
+          'new_clients', 'needs held-out examples of new clients',
+          config.new_clients, f'Give {setting("client_test_fraction", 0.2)}')
+  clients, new = (clients[:-count], clients[-count:]) if count else (
+      clients, ())
   # Last: hostile clients flip only what they train on.
   return Split(clients, tests, validation, label_shift.with_flips(
-      config, dataset, labels, clients))
+      config, dataset, labels, clients), new)
 
 
 def _used(config, num_train):
@@ -107,6 +118,20 @@ def _with_examples(config, dataset, indices):
                     else dataset.train_inputs[:0]),
       train_labels=dataset.train_labels[indices],
       train_clients=None if owners is None else owners[indices])
+
+
+def _partition_with_new(config, dataset):
+  """Returns the partition; clients that never take part are last."""
+  count = config.num_new_clients()
+  if not count:
+    return _partition(config, dataset)
+  total = config.num_clients + count
+  clients = clients_lib.checked(_partition(
+      dataclasses.replace(config, num_clients=total), dataset),
+      len(dataset.train_labels), 'clients[{}]')
+  seed = config.split_seed(), *_NEW_STREAM
+  new = subset(seed, total, count)
+  return clients[np.concatenate([np.setdiff1d(np.arange(total), new), new])]
 
 
 def _partition(config, dataset):
@@ -165,7 +190,8 @@ def read_file(path: File, num_clients: FromRun[int]) -> Clients:
     with np.load(place, allow_pickle=False) as file:
       sizes, indices = (file[name] for name in ('sizes', 'indices'))
       names = file['names'] if 'names' in file else None
-      left_out = [name for name in ('heldout', 'validation') if name in file]
+      left_out = [name for name in ('heldout', 'validation', 'new_sizes')
+                  if name in file]
     if len(sizes) and sizes.min() < 1 or sizes.sum() != len(indices):
       raise ValueError(f'its sizes sum to {sizes.sum()}, of {len(indices)} '
                        'indices, or one is below 1')

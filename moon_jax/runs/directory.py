@@ -161,6 +161,7 @@ class Workdir:
   def begin(self, clients: Sequence[np.ndarray], cohorts: list[list[int]],
             client_tests: ClientTests | None = None,
             validation: np.ndarray | None = None,
+            new_clients: Sequence[np.ndarray] = (),
             mark: dict[str, Any] | None = None) -> None:
     """Writes the configuration, the partition and the cohorts, if planned.
 
@@ -179,7 +180,7 @@ class Workdir:
         if model.name == 'model' or model.suffix.startswith('.orbax'):
           shutil.rmtree(model)
     self.write('partition.npz', partition_npz(
-        clients, client_tests, validation))
+        clients, client_tests, validation, new_clients))
     if any(len(cohort) < len(clients) for cohort in cohorts):
       self.write('cohorts.txt', cohort_lib.text_of(cohorts).encode())
     else:  # of another run that was killed before its first round
@@ -357,12 +358,14 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
 
 def partition_npz(clients: Sequence[np.ndarray],
                   client_tests: ClientTests | None = None,
-                  validation: np.ndarray | None = None) -> bytes:
+                  validation: np.ndarray | None = None,
+                  new_clients: Sequence[np.ndarray] = ()) -> bytes:
   """Returns the content of partition.npz, int32 arrays.
 
   `sizes` [C]; `indices` [N], concatenated over clients; for held-out examples
   `heldout_sizes`, `heldout` and `heldout_part`, "train" or "test"; `validation`
-  [V], if there are validation examples; `names` [C], if clients have them.
+  [V], if there are validation examples; `names` [C], if clients have them;
+  `new_sizes` and `new_indices` of those that never take part.
   """
   arrays = {'sizes': clients_lib.sizes(clients).astype(np.int32),
             'indices': clients_lib.joined(clients).astype(np.int32)}
@@ -373,6 +376,9 @@ def partition_npz(clients: Sequence[np.ndarray],
         'heldout_sizes': client_tests.sizes.astype(np.int32),
         'heldout': np.concatenate(client_tests.indices).astype(np.int32),
         'heldout_part': np.array(client_tests.part)}
+  if len(new_clients):
+    arrays |= {'new_sizes': clients_lib.sizes(new_clients).astype(np.int32),
+               'new_indices': clients_lib.joined(new_clients).astype(np.int32)}
   if validation is not None:
     arrays['validation'] = np.asarray(validation, np.int32)
   file = io.BytesIO()

@@ -224,7 +224,8 @@ def measure(spec: RoundSpec, config: Config) -> Rates:
       loses_updates=False, has_partial_work=False)
   simulation = Simulation(dataclasses.replace(
       federation, local_steps=0, local_epochs=num_epochs, lanes=num_lanes,
-      evaluate_clients=False, client_tests=None,
+      evaluate_clients=False, evaluate_all=False, client_tests=None,
+      new_clients=(),
       clients=clients_lib.shortened(
           federation.clients, _LONGER * num_examples),
       rounds=rounds))

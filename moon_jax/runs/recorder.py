@@ -121,6 +121,7 @@ class Recorder:
       workdir.begin(federation.clients,
                     federation.rounds.cohorts or [],
                     federation.client_tests, federation.validation,
+                    federation.new_clients,
                     note['metrics'])
       self._log.open(workdir.path / 'log.txt')
 

@@ -59,7 +59,9 @@ def summarize(config: Config, simulation: Simulation,
   sizes = clients_lib.sizes(federation.clients)
   left_out = sum(len(m.get('clients_left_out', ())) for m in metrics)
   heldout = {name: value for line in metrics for name, value in line.items()
-             if name.startswith(('global_heldout_', 'local_heldout_'))}
+             if name.startswith((
+                 'global_heldout_', 'local_heldout_', 'personal_heldout_',
+                 'new_heldout_', 'new_adapted_heldout_'))}
   own_names = metric_functions.names(
       federation.metrics, federation.data.test_labels[:federation.num_test],
       federation.data.num_classes,

@@ -112,9 +112,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
       'input_noise_std': _noise_std(config, parts.clients, dataset),
       'validation': parts.validation, 'test_sets': test_sets,
       'metrics': metric_functions.from_flag(config.metrics),
-      'evaluate_clients': config.client_eval_every > 0,
-      'client_tests': (
-          parts.client_tests if config.client_eval_every else None),
+      **_of_clients(config, parts),
       'keep_local_models': config.save_local_models,
       # Examples that stay in a file are read round by round.
       'shard_data': (
@@ -123,6 +121,15 @@ def of_valid(config: Config, dataset: Dataset | None = None,
   if rounds.needs_history:  # errors in a user's function show at once
     processes.run_on_first_process(lambda: made.first_cohorts(1))
   return made
+
+
+def _of_clients(config, parts):
+  """Returns the fields of evaluations of clients."""
+  if not config.client_eval_every:
+    return {}
+  return {'evaluate_clients': config.client_eval != 'all',
+          'evaluate_all': config.client_eval != 'cohort',
+          'new_clients': parts.new_clients, 'client_tests': parts.client_tests}
 
 
 def _noise_std(config, clients, dataset):

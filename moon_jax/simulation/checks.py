@@ -376,6 +376,19 @@ def _check_evaluation(config):
           f'Give {setting("client_eval_every", config.num_rounds)} to evaluate '
           'clients after the last round, or fewer rounds to evaluate them more '
           'often')
+  require(config.client_eval == 'cohort' or config.client_eval_every,
+          'client_eval', f'needs {setting("client_eval_every")} above 0',
+          config.client_eval, f'Give {setting("client_eval_every", 10)}')
+  require(not config.new_clients or config.client_eval != 'cohort',
+          'new_clients', f'needs {setting("client_eval")}=all or both, which '
+          'evaluates them', setting('client_eval', config.client_eval),
+          f'Give {setting("client_eval", "all")}')
+  require(not config.new_clients or (
+      config.labels.name == 'clean' and config.partition.name not in (
+          'file', 'feature_noise')), 'new_clients',
+          f'is for {setting("labels")}=clean and a partition that is drawn or '
+          'natural, without noise', _shown(config, 'labels', 'partition'),
+          'Remove one of them')
 
 
 def _check_needs(config):

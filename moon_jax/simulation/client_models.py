@@ -6,8 +6,7 @@ no personal model has that of the server, or with SOLO their own. One that reads
 examples to make a personal model, such as by fine-tuning, makes it of what the
 client has now.
 
-Nothing is trained, and no state changes. Clients are evaluated one batch of
-them after another, each on the examples that it holds out.
+Nothing is trained, and no state changes.
 """
 
 from collections.abc import Callable
@@ -67,34 +66,31 @@ def reads_examples(algorithm: Algorithm, model: Model, view: View,
   return bool(reads)
 
 
-def make_evaluate(program: RoundProgram, mesh: Mesh, data_spec: PartitionSpec,
-                  sums: Callable) -> Callable:
-  """Returns the jitted evaluation of the models of J clients of a run.
+def make(program: RoundProgram, mesh: Mesh, data_spec: PartitionSpec
+         ) -> Callable:
+  """Returns the jitted function that makes the models of J clients of a run.
 
   It maps (state that clients share [1, ...], their own [J, ...],
-  hyperparameters [1], table without steps, its data, held-out data, held-out
-  `OwnExamples` of the clients) to the results of `sums`, [J].
+  hyperparameters [1], table without steps, its data) to variables [J, ...].
   """
-  has_kept = _KEEPS in program.algorithm.made_of
+  keeps = _KEEPS in program.algorithm.made_of
 
-  def of_device(shared, clients_J, hparams_R, table, data, held, held_J):
+  def of_device(shared, clients_J, hparams_R, table, data):
     bound = program._replace(model=program.model.with_frozen(data.frozen))
     inputs = segments.Inputs(
         **shared, hparams=hparams_R, table=table, data=data)
 
     def of_job(j):
       model = segments.own_model(bound, inputs, clients_J, j)
-      if has_kept:
-        is_kept, kept = jax.tree.map(lambda x_J: x_J[j], clients_J.own)
-        model = jax.tree.map(functools.partial(jnp.where, is_kept), kept, model)
-      found, = sums(bound, [model], held_J.num_batches_J[j], held,
-                    held_J.index_JSB[j])
-      return found
+      if not keeps:
+        return model
+      has_kept, kept = jax.tree.map(lambda x_J: x_J[j], clients_J.own)
+      return jax.tree.map(functools.partial(jnp.where, has_kept), kept, model)
 
     return lax.map(of_job, jnp.arange(len(table.jobs.run)))
 
   return jax.jit(jax.shard_map(
       of_device, mesh=mesh, in_specs=(
           WHOLE, SPLIT, WHOLE, round_lib.TABLE,
-          TrainData(*[data_spec] * 3, frozen=WHOLE), WHOLE, SPLIT),
+          TrainData(*[data_spec] * 3, frozen=WHOLE)),
       out_specs=SPLIT, check_vma=False))

@@ -32,8 +32,8 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data.mapped import aligned
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
-from moon_jax.engine import client_store, schedule
 from moon_jax.engine import round as round_lib
+from moon_jax.engine import schedule
 from moon_jax.engine.local import RoundProgram, TrainData
 from moon_jax.engine.schedule import Table
 from moon_jax.engine.training_set import TrainingSet
@@ -101,6 +101,10 @@ class Outcomes(NamedTuple):
         self.counts > 0, sum_C / np.maximum(self.counts, 1), np.nan)
     return {f'{name}_{metric}': plain(mean(sum_C))
             for metric, sum_C in self.metrics.items()}
+
+  def of(self, clients: slice) -> 'Outcomes':
+    """Returns those of some clients."""
+    return jax.tree.map(lambda x_C: x_C[clients], self)
 
   def known(self) -> 'Outcomes':
     """These, but metrics are NaN where the loss is not finite.
@@ -216,6 +220,22 @@ def make_evaluate_clients(program: RoundProgram, mesh: Mesh,
       check_vma=False))
 
 
+def make_evaluate_models(program: RoundProgram, mesh: Mesh) -> Callable:
+  """Returns the jitted evaluation of J models, each on examples of its own.
+
+  It maps (frozen weights, models_J, examples, `OwnExamples`) to `Outcomes` [J].
+  """
+  def of_device(frozen, models_J, data, own):
+    bound = program._replace(model=program.model.with_frozen(frozen))
+    return lax.map(lambda job: _sums(
+        bound, [job[0]], job[1].num_batches_J, data, job[1].index_JSB)[0],
+                   (models_J, own))
+
+  return jax.jit(jax.shard_map(
+      of_device, mesh=mesh, in_specs=(WHOLE, SPLIT, WHOLE, SPLIT),
+      out_specs=SPLIT, check_vma=False))
+
+
 class Evaluator:
   """Holds the examples to evaluate on and the compiled evaluations of a run."""
 
@@ -266,8 +286,9 @@ class Evaluator:
         spec.program, mesh, self._specs)
     if federation.evaluate_all:
       self._spec, self._training = spec, training
-      self._jitted['all'] = client_models.make_evaluate(
-          spec.program, mesh, training.spec, _sums)
+      self._jitted['own'] = client_models.make(
+          spec.program, mesh, training.spec)
+      self._jitted['models'] = make_evaluate_models(spec.program, mesh)
     self._compiled: dict = like._compiled if like else {}
     self._num_examples_used = {} if not federation.eval_examples else {
         'test_examples': federation.num_test}
@@ -391,7 +412,7 @@ class Evaluator:
               'test': np.full(ran_J.sum(), self._counts['test'])}
     of_global = None
     if self._tests is not None:
-      of_global = self._of_global(variables)
+      of_global = self._of_global(variables).of(slice(len(clients)))
       counts['heldout'] = of_global.counts[table.jobs.client[ran_J]]
     return self._num_examples_used | of_clients(last_round, {
         name: jax.tree.map(lambda x_J: x_J[ran_J], sums)._replace(
@@ -409,37 +430,90 @@ class Evaluator:
         self._task.counts(self._heldout.labels), len(self._tests.sizes))
 
   def test_all_clients(self, shared: Mapping[str, Any], hparams_R: Any,
-                       clients: Any) -> dict[str, Any]:
+                       rows: Callable, adapted: Callable) -> dict[str, Any]:
     """Returns metrics of the model of every client on its held-out examples.
+
+    Clients that never take part count apart: with the model that they would
+    begin with (new_heldout), and after they have trained for a round with it
+    (new_adapted_heldout).
 
     Args:
       shared: the state of the run that clients share, [1, ...].
       hparams_R: its hyperparameters of the next round, [1].
-      clients: the state of its clients; several processes have all rows.
+      rows: returns the state of clients, int [J] -> [J, ...].
+      adapted: trains clients, int [J]. It returns which client each job has, -1
+        in padding, and the models of the jobs.
     """
-    names = clients_lib.names(self._federation.clients)
-    of_global = self._of_global(
-        jax.tree.map(lambda x_R: x_R[0], shared['variables']))
-    found = [devices.read(self._run(*self._of_all(
-        shared, hparams_R, clients, client_J)), self._mesh)
-        for client_J in self._batches_of_clients()]
-    personal = jax.tree.map(
-        lambda *x: np.concatenate(x)[:len(of_global.counts)], *found)
-    personal = personal._replace(counts=of_global.counts).known()
-    columns = {'client': list(range(len(of_global.counts)))}
+    count, federation = self._federation.num_clients, self._federation
+    columns: dict[str, list] = {'client': list(range(len(self._tests.sizes)))}
+    names = clients_lib.names(federation.clients)
     if names:
-      columns['name'] = list(names)
-    return over_clients('global_heldout', of_global.known()) | over_clients(
-        'personal_heldout', personal) | {'clients': columns | {
-            'num_heldout': of_global.counts.tolist(),
-            **of_global.known().columns('global_heldout'),
-            **personal.columns('personal_heldout')}}
+      columns['name'] = [
+          *names, *(clients_lib.names(federation.new_clients) or ())]
+    of_global = self._of_global(
+        jax.tree.map(lambda x_R: x_R[0], shared['variables'])).known()
+    personal = self._of_models((client_J, self._run(
+        'own', shared, *self._of_own(hparams_R, rows, client_J)))
+        for client_J in self._batches_of_clients())
+    columns |= {'num_heldout': of_global.counts.tolist(),
+                **of_global.columns('global_heldout'),
+                **personal.columns('personal_heldout')}
+    line = over_clients('global_heldout', of_global.of(slice(count))) | (
+        over_clients('personal_heldout', personal.of(slice(count))))
+    if len(federation.new_clients):
+      size = federation.cohort_size
+      of_new = self._of_models(map(adapted, np.split(
+          np.arange(count, len(self._tests.sizes)),
+          range(size, len(federation.new_clients), size))))
+      is_new_C = np.arange(len(self._tests.sizes)) >= count
+      of_new = of_new._replace(counts=of_new.counts * is_new_C)
+      columns['is_new'] = is_new_C.tolist()
+      columns |= of_new.columns('adapted_heldout')
+      line |= over_clients('new_heldout', personal.of(slice(count, None)))
+      line |= over_clients('new_adapted_heldout', of_new.of(slice(count, None)))
+    return line | {'clients': columns}
 
-  def compile_all_clients(self, *of_clients: Any) -> list[Future]:
+  def _of_models(self, batches):
+    """Returns outcomes of models on their clients' held-out examples.
+
+    They are of all clients. `batches` has pairs of clients, int [J], -1 for
+    padding, and models [J]. Clients that are in none have 0.
+    """
+    found = []
+    for client_J, models_J in batches:
+      sums = devices.read(self._run(
+          'models', self._frozen, models_J, self._heldout,
+          self._held_out_by(client_J)), self._mesh)
+      found.append((client_J, sums))
+    client_J = np.concatenate([client_J for client_J, _ in found])
+    total = jax.tree.map(lambda *x_J: np.concatenate(x_J), *[
+        sums for _, sums in found])
+    has_J = client_J >= 0
+    counts = self._prediction_counts()
+    return jax.tree.map(lambda x_J: np.bincount(
+        client_J[has_J], x_J[has_J].astype(np.float64), len(counts)),
+        total)._replace(counts=counts).known()
+
+  def _held_out_by(self, client_J):
+    """Returns the held-out examples of clients, none for padding, -1."""
+    return devices.put(schedule.own_examples(
+        [self._positions_C[client] if client >= 0 else []
+         for client in client_J], self._tests.sizes.max()), self._mesh, SPLIT)
+
+  def _prediction_counts(self):
+    """Returns the predictions on the held-out examples of each client."""
+    client_H = np.repeat(np.arange(len(self._tests.sizes)), self._tests.sizes)
+    return np.bincount(
+        client_H, self._task.counts(self._heldout.labels),
+        len(self._tests.sizes)).astype(np.int64)
+
+  def compile_all_clients(self, shared: Mapping[str, Any], hparams_R: Any,
+                          rows: Callable, adapted: Callable) -> list[Future]:
     """Begins to compile `test_all_clients` for these arguments."""
-    variables = jax.tree.map(lambda x_R: x_R[0], of_clients[0]['variables'])
+    variables = jax.tree.map(lambda x_R: x_R[0], shared['variables'])
+    client_J = self._batches_of_clients()[0]
     return [self._program(*self._of_heldout(variables)), self._program(
-        *self._of_all(*of_clients, self._batches_of_clients()[0]))]
+        'own', shared, *self._of_own(hparams_R, rows, client_J))]
 
   def _batches_of_clients(self):
     """Returns the clients of each batch, int [J]; the last may have padding.
@@ -447,48 +521,40 @@ class Evaluator:
     A batch has as many clients as a round; fewer if their examples are moved
     to the devices, where they take the space of those of a round.
     """
-    federation, shape = self._federation, self._spec.shape
-    most = shape.jobs_per_device
-    if self._spec.shard_size and self._spec.program.algorithm.reads_examples:
-      sizes = np.sort(clients_lib.sizes(federation.clients))[::-1]
-      most = min(most, int((np.cumsum(sizes) <= self._spec.shard_size).sum()))
-    num_clients = federation.num_clients
-    size = min(most, -(-num_clients // self._mesh.size)) * self._mesh.size
-    client_C = np.arange(-(-num_clients // size) * size)
+    clients, spec = self._federation.all_clients, self._spec
+    most = spec.shape.jobs_per_device
+    if spec.shard_size and spec.program.algorithm.reads_examples:
+      sizes = np.sort(clients_lib.sizes(clients))[::-1]
+      most = min(most, int((np.cumsum(sizes) <= spec.shard_size).sum()))
+    size = min(most, -(-len(clients) // self._mesh.size)) * self._mesh.size
+    client_C = np.arange(-(-len(clients) // size) * size)
     return np.where(
-        client_C < num_clients, client_C, -1).reshape(-1, size)
+        client_C < len(clients), client_C, -1).reshape(-1, size)
 
-  def _of_all(self, shared, hparams_R, clients, client_J):
-    """Returns the arguments of `_run` for the models of clients, -1: padding.
-
-    Those of padding have no examples.
-    """
-    federation, algorithm = self._federation, self._spec.program.algorithm
-    is_client_J, at_J = client_J >= 0, np.maximum(client_J, 0).astype(np.int32)
-    indices_J = [federation.clients[client] for client in at_J]
-    sizes_J = clients_lib.sizes(indices_J)
-    zeros = np.zeros_like(at_J)
+  def _of_own(self, hparams_R, rows, client_J):
+    """Returns the arguments of `client_models.make` after the first one."""
+    federation, spec = self._federation, self._spec
+    at_J = np.maximum(client_J, 0).astype(np.int32)
+    indices_J = [federation.all_clients[client] for client in at_J]
+    sizes_J, zeros = clients_lib.sizes(indices_J), np.zeros_like(at_J)
+    steps_J = round_spec.local_steps(federation, sizes_J).astype(np.int32)
     jobs = schedule.Jobs(
-        zeros, at_J, sizes_J.astype(np.int32), np.where(
-            is_client_J, round_spec.local_steps(federation, sizes_J), 0).astype(
-                np.int32),
+        zeros, at_J, sizes_J.astype(np.int32), steps_J * (client_J >= 0),
         np.ones(len(at_J), bool), np.zeros(len(at_J), np.float32),
-        federation.data.label_counts(indices_J).astype(np.int32), zeros)
+        federation.data.label_counts(indices_J), zeros)
+    is_read = spec.program.algorithm.reads_examples
     own = schedule.own_examples(
-        [indices if algorithm.reads_examples and is_client else []
-         for indices, is_client in zip(indices_J, is_client_J)],
+        [indices if is_read and client >= 0 else []
+         for indices, client in zip(indices_J, client_J)],
         round_spec.max_examples(federation))
     table, data = self._training.of_round(
-        schedule.without_steps(jobs, own, self._spec.shape))
-    held_J = schedule.own_examples(
-        [self._positions_C[client] if client >= 0 else []
-         for client in client_J], self._tests.sizes.max())
-    place = lambda tree, spec: devices.put(tree, self._mesh, spec)
-    return ('all', shared, place(client_store.read(
-        clients, zeros, at_J), SPLIT), hparams_R, *jax.tree.map(
-            lambda spec, part: place(part, spec), (round_lib.TABLE, TrainData(
-                *[self._training.spec] * 3, frozen=WHOLE)), (table, data)),
-            self._heldout, place(held_J, SPLIT))
+        schedule.without_steps(jobs, own, spec.shape))
+    specs = SPLIT, round_lib.TABLE, TrainData(
+        *[self._training.spec] * 3, frozen=WHOLE)
+    clients_J, table, data = jax.tree.map(
+        lambda spec, part: devices.put(part, self._mesh, spec),
+        specs, (rows(at_J), table, data))
+    return clients_J, hparams_R, table, data
 
   def _of_heldout(self, variables):
     stacked = jax.tree.map(lambda x: x[None], variables)

@@ -91,6 +91,9 @@ class Federation:
       every client, also of those that did not take part, on its held-out
       examples. A client then keeps its last personal model, if the method has
       any (`moon_jax.simulation.client_models`).
+    new_clients: for each client that never takes part the indices of its
+      examples, to which it adapts in evaluations of all clients. Its held-out
+      examples follow those of `clients` in `client_tests`.
     client_tests: held-out examples of each client, on which
       `Simulation.evaluate_clients` evaluates models too; None if clients have
       none.
@@ -147,6 +150,7 @@ class Federation:
   metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
   evaluate_clients: bool = False
   evaluate_all: bool = False
+  new_clients: Sequence[np.ndarray] = ()
   client_tests: ClientTests | None = None
   keep_local_models: bool = False
   lanes: int = _setting('lanes')
@@ -167,6 +171,11 @@ class Federation:
   def num_clients(self) -> int:
     """Number of clients, sampled or not."""
     return len(self.clients)
+
+  @property
+  def all_clients(self) -> list[np.ndarray]:
+    """The examples of the clients, and then of those that never take part."""
+    return [*self.clients, *self.new_clients]
 
   @property
   def num_test(self) -> int:

@@ -83,6 +83,8 @@ def _check(federation):
             name, 'Give it another name')
   if federation.client_tests is not None:
     _check_client_tests(federation)
+  if len(federation.new_clients):
+    _check_new_clients(federation)
   _check_evaluation(federation)
 
 
@@ -380,9 +382,10 @@ def _check_client_tests(federation):
   require(tests.part in PARTS, '',
           f'client_tests.part must be one of {", ".join(PARTS)}',
           repr(tests.part))
-  require(len(tests.indices) == federation.num_clients and tests.sizes.any(),
+  count = len(federation.all_clients)
+  require(len(tests.indices) == count and tests.sizes.any(),
           '', 'client_tests.indices must list the held-out examples of each of '
-          f'the {federation.num_clients} clients, at least one in all',
+          f'the {count} clients, at least one in all',
           f'{tests.sizes.sum()} examples of {len(tests.indices)} clients')
   require(federation.evaluate_clients or federation.evaluate_all,
           'client_tests', 'needs evaluate_clients=True or evaluate_all=True',
@@ -390,7 +393,24 @@ def _check_client_tests(federation):
   _check_indices(
       'client_tests.indices',
       np.concatenate([i for i in tests.indices if len(i)]), federation.data,
-      tests.part, federation.clients if tests.part == 'train' else ())
+      tests.part, federation.all_clients if tests.part == 'train' else ())
+
+
+def _check_new_clients(federation):
+  """Checks clients that never take part."""
+  for i, indices in enumerate(federation.new_clients):
+    _check_indices(f'new_clients[{i}]', np.asarray(indices), federation.data,
+                   clients=federation.clients)
+  require(federation.evaluate_all and federation.client_tests is not None,
+          'new_clients', 'needs evaluate_all=True and client_tests, which list '
+          'the held-out examples of new clients last', 'new_clients without',
+          'Set them, or remove new_clients')
+  algorithm = federation.algorithm
+  require(not (algorithm.draws_per_client or algorithm.per_client_broadcast),
+          'new_clients', 'needs an algorithm whose clients begin alike and '
+          'whose server sends all of them the same', 'another one',
+          'Remove new_clients')
+
 
 
 def _check_evaluation(federation):

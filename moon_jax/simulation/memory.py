@@ -46,7 +46,7 @@ def on_device(run: RoundSpec) -> list[Part]:
   """Returns the parts that each device stores, as a copy or as its share."""
   shape = run.shape
   jobs = shape.jobs_per_device
-  models = 1 + run.program.keep_models * jobs
+  models = 1 + (run.program.keep_models + run.federation.evaluate_all) * jobs
   lanes_per_device = shape.num_lanes // shape.num_devices
   return [
       Part('models', bytes_of(run.model) * models),

@@ -57,6 +57,8 @@ class Run:
     clients: the state of its clients on the host, [1, C, ...], in one of the
       forms of `moon_jax.engine.client_store`.
     evaluator: evaluates its models.
+    first_client: the state with which clients begin, [1, ...], if some of them
+      never take part.
     rounds_done: rounds trained so far.
     last_round: the program's last round, of all runs; None unless the run
       trained in it, kept its models, and was not restored since.
@@ -65,6 +67,7 @@ class Run:
   spec: RoundSpec
   clients: Any
   evaluator: Evaluator
+  first_client: Any = ()
   rounds_done: int = 0
   last_round: LastRound | None = None
 
@@ -149,7 +152,9 @@ class Program:
     for spec, clients in zip(specs, stores):  # one test set serves all
       self.runs.append(Run(spec, clients, Evaluator(
           spec.federation, self.spec, self.mesh, self.training,
-          *[run.evaluator for run in self.runs[:1]])))
+          *[run.evaluator for run in self.runs[:1]]), client_store.read(
+              clients, *np.zeros((2, 1), int)) if (
+                  spec.federation.new_clients) else ()))
     self.planner = Planner(specs, shape, places, self.training)
     self._owners = client_store.Owners(self._clients, self.mesh)
     self._hparams: Any = None, None  # of the runs, on the host and the devices
@@ -364,18 +369,49 @@ class Program:
       line = own.evaluator.test_clients(
           self._global_model(run), self._own_last_round(run))
     if federation.evaluate_all:
-      if jax.process_count() > 1:
-        self._gather_clients()
+      self._gather_clients()
       line = evaluation.joined(line, own.evaluator.test_all_clients(
           *self._of_clients(run)))
     return line
 
   def _of_clients(self, run):
-    """Returns what functions of a run's clients read, R = 1."""
-    shared = state_lib.row(self._state, run)._asdict()
+    """Returns what the evaluation of all clients of a run reads, R = 1."""
+    own, shared = self.runs[run], state_lib.row(self._state, run)._asdict()
+    count = own.federation.num_clients
+
+    def rows(client_J):
+      is_new_J = client_J >= count
+      rows_J = client_store.read(
+          own.clients, np.zeros_like(client_J), np.where(
+              is_new_J, 0, client_J))
+      for x_J, first in zip(jax.tree.leaves(rows_J),
+                            jax.tree.leaves(own.first_client)):
+        x_J[is_new_J] = first
+      return rows_J
+
     return ({name: x for name, x in shared.items()
              if name not in ('clients', 'history')},
-            state_lib.row(self._device_hparams(), run), self.runs[run].clients)
+            state_lib.row(self._device_hparams(), run), rows,
+            functools.partial(self._adapted, run))
+
+  def _adapted(self, run, client_J):
+    """Trains clients that never take part, and returns their models.
+
+    It is the compiled round, of which nothing but the models of its jobs is
+    kept. Returns the client of each job, -1 in padding, too.
+    """
+    if self._round is None:
+      self._compile_round()
+    own, num_runs = self.runs[run], len(self.runs)
+    table, data = self.planner.adaptation(run, own.rounds_done, client_J)
+    clients = jax.tree.map(lambda x: np.broadcast_to(
+        x, (num_runs, int(client_J.max()) + 1, *x.shape[1:])),
+        own.first_client)
+    *_, metrics = self._round.start(
+        self._state._replace(clients=clients), self._device_hparams(), table,
+        data)
+    jobs = table.jobs
+    return np.where(jobs.num_steps > 0, jobs.client, -1), metrics.models_J
 
   def _own_last_round(self, run):
     """Returns the last round with the jobs of a run alone."""

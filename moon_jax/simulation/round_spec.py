@@ -36,6 +36,7 @@ from moon_jax.simulation import client_models, federation_checks
 from moon_jax.simulation.federation import Federation
 
 _MAX_FROZEN = 2**30  # bytes of frozen representations that a round may hold
+_ADAPTATION = 0x6e6577  # separates its shuffles from those of rounds
 # Operations that make zeros of zeros.
 _OF_ZEROS = {'broadcast_in_dim', 'convert_element_type', 'reshape', 'squeeze',
              'concatenate', 'copy'}
@@ -140,7 +141,8 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
   batch_size = min(federation.batch_size, max_examples(federation))
   steps_C = local_steps(federation, clients_lib.sizes(federation.clients))
   shape = schedule.shape(
-      steps_C, federation.cohort_size, num_lanes, batch_size, num_devices)
+      local_steps(federation, clients_lib.sizes(federation.all_clients)),
+      federation.cohort_size, num_lanes, batch_size, num_devices)
   data, algorithm = federation.data, federation.algorithm
   if federation.evaluate_all:
     algorithm = client_models.remembering(algorithm, _reads_examples(
@@ -156,7 +158,8 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
   program = RoundProgram(
       of_task(federation.model, data), algorithm, federation.optimizer,
       augment.AUGMENTATIONS[augmentation], _normalize_fn(data),
-      keep_models=federation.evaluate_clients or federation.keep_local_models,
+      keep_models=(federation.evaluate_clients or federation.keep_local_models
+                   or len(federation.new_clients) > 0),
       clip_gradients=federation.gradient_clip > 0,
       unused_hparams=tuple(
           name for name in ('momentum', 'weight_decay')
@@ -165,7 +168,7 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
                    and augmentation == 'none' and not federation.local_steps
                    and federation.local_epochs > 1
                    and federation.input_noise_std is None
-                   and clients_lib.are_disjoint(federation.clients)))
+                   and clients_lib.are_disjoint(federation.all_clients)))
   noise_std = federation.input_noise_std
   if noise_std is not None:  # on normalized inputs
     noise_std = np.asarray(noise_std)[:, None] / np.float32(
@@ -339,7 +342,8 @@ def _shard_size(federations, shape):
   num_train = len(federations[0].data.train_labels)
   # Clients that train on a part of their examples have all of them there.
   if any(f.local_steps or f.rounds.has_partial_work for f in federations):
-    sizes = np.concatenate([clients_lib.sizes(f.clients) for f in federations])
+    sizes = np.concatenate([
+        clients_lib.sizes(f.all_clients) for f in federations])
     return min(num_train, int(np.sort(sizes)[-shape.jobs_per_device:].sum()))
   return training_set.shard_size(
       shape, min(f.local_epochs for f in federations), num_train)
@@ -351,14 +355,15 @@ def _normalize_fn(data):
 
 def max_examples(federation: Federation) -> int:
   """Returns the number of examples of the largest client."""
-  return int(clients_lib.sizes(federation.clients).max())
+  return int(clients_lib.sizes(federation.all_clients).max())
 
 
 class Planner:
   """Plans the rounds of runs, with the examples that they read.
 
   Attributes:
-    clients: for each run the indices of the training examples of each client.
+    clients: for each run the indices of the training examples of each client,
+      those that never take part at the end.
     histories: for each run what is known of its clients; None if its rounds
       do not need it.
   """
@@ -372,7 +377,7 @@ class Planner:
     """
     self._specs, self._places, self._training = specs, places, training
     self._shape = shape or specs[0].shape
-    self.clients = [spec.federation.clients for spec in specs]
+    self.clients = [spec.federation.all_clients for spec in specs]
     self.histories = [
         selection.begin(spec.federation.num_clients)
         if spec.federation.rounds.needs_history else None for spec in specs]
@@ -432,25 +437,31 @@ class Planner:
     fraction_J = np.array(cohort.steps_fraction)
     begins_J = fraction_J > 0
     of_jobs = lambda values, kind: np.array(values, kind)[begins_J]
-    cohort_J = of_jobs(cohort.clients, np.int32)
+    return self._work(
+        run, of_jobs(cohort.clients, np.int32), fraction_J[begins_J],
+        ~of_jobs(cohort.lost, bool), of_jobs(cohort.staleness, np.int32),
+        [federation.seed, round_index])
+
+  def _work(self, run, cohort_J, fraction_J, is_received_J, staleness_J, seed):
+    """Returns jobs of clients; `seed` is that of their shuffles."""
+    federation = self._specs[run].federation
     indices_J = self._examples(run, cohort_J.tolist())
     batches, num_steps = schedule.local_batches(
         indices_J, federation.local_epochs, self._shape.batch_size,
         len(federation.data.train_labels),
-        np.random.default_rng([federation.seed, round_index])
-        if federation.shuffle else None, federation.last_batch,
-        federation.local_steps, fraction_J[begins_J])
+        np.random.default_rng(seed) if federation.shuffle else None,
+        federation.last_batch, federation.local_steps, fraction_J)
     num_examples = np.array([len(i) for i in indices_J], np.int32)
     return Work(
         run=np.full(len(cohort_J), run, np.int32),
         client=cohort_J,
         num_examples=num_examples, num_steps=num_steps, batches=batches,
-        is_received=~of_jobs(cohort.lost, bool),
+        is_received=is_received_J,
         share=schedule.share(
             federation.weighting, num_examples, schedule.steps_per_epoch(
                 num_examples, self._shape.batch_size, federation.last_batch)),
         label_counts=federation.data.label_counts(indices_J),
-        staleness=of_jobs(cohort.staleness, np.int32))
+        staleness=staleness_J)
 
   def _examples(self, run, clients):
     """Returns the examples of clients, each in the order of its batches."""
@@ -461,8 +472,21 @@ class Planner:
 
   def plan(self, *rounds: int | None) -> Table:
     """Returns the table of a round of each run; None if it does not train."""
-    works = [self.work(run, index) for run, index in enumerate(rounds)
-             if index is not None]
+    return self._table([
+        self.work(run, index) for run, index in enumerate(rounds)
+        if index is not None])
+
+  def adaptation(self, run: int, round_index: int, client_J: np.ndarray
+                 ) -> tuple[Table, TrainData]:
+    """Returns a round in which clients train of which nothing is received."""
+    federation = self._specs[run].federation
+    zeros = np.zeros(len(client_J), np.int32)
+    return self._training.of_round(self._table([self._work(
+        run, client_J.astype(np.int32), zeros + 1., zeros > 0, zeros,
+        [federation.seed, round_index, _ADAPTATION])]))
+
+  def _table(self, works):
+    """Returns the table of jobs."""
     table = schedule.plan(
         Work(*map(np.concatenate, zip(*works))), self._shape, self._places)
     first = self._specs[0]

@@ -11,6 +11,7 @@ from moon_jax.data import partition, split
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.runs import run
+from moon_jax.simulation import checks
 
 pytestmark = pytest.mark.usefixtures('of_command')
 
@@ -26,7 +27,7 @@ DATA = Dataset(
     'iid', 'dirichlet', 'shards', 'quantity', 'feature_noise', 'natural'])
 def test_no_client_has_validation_examples(name):
   config = dataclasses.replace(CONFIG, partition=name)
-  clients, _, validation, _ = split.make(config, DATA)
+  clients, _, validation, _, _ = split.make(config, DATA)
   assert len(validation) == len(np.unique(validation)) == 40
   used = np.concatenate(clients)
   assert len(np.unique(used)) == len(used)
@@ -44,7 +45,7 @@ def test_no_client_has_validation_examples(name):
 
 def test_the_other_examples_are_partitioned_by_their_labels():
   config = dataclasses.replace(CONFIG, partition='shards')
-  clients, _, validation, _ = split.make(config, DATA)
+  clients, _, validation, _, _ = split.make(config, DATA)
   rest = np.setdiff1d(np.arange(N), validation)
   alone = partition.shards(DATA.train_labels[rest], 5, 2, config.seed)
   for indices, of_rest in zip(clients, alone):
@@ -79,7 +80,7 @@ def test_held_out_examples_have_the_labels_of_their_client(labels):
   """Shifted first and held out then: both parts are of one distribution."""
   config = dataclasses.replace(
       CONFIG, partition='iid', client_test_fraction=.25, labels=labels)
-  clients, tests, _, new = split.make(config, DATA)
+  clients, tests, _, new, _ = split.make(config, DATA)
   changed = new != DATA.train_labels
   for client, (train, held_out) in enumerate(zip(clients, tests.indices)):
     is_shifted = 'noise' in labels or client % 2 == 1
@@ -92,7 +93,7 @@ def test_a_run_on_fewer_training_examples():
   for changes in dict(seed=0), dict(partition='iid', algorithm='solo'):
     config = dataclasses.replace(
         CONFIG, train_examples=300, **changes)
-    clients, _, validation, _ = split.make(config, DATA)
+    clients, _, validation, _, _ = split.make(config, DATA)
     assert len(validation) == 30
     np.testing.assert_array_equal(
         np.sort(np.concatenate([*clients, validation])), few)
@@ -228,3 +229,37 @@ def test_invalid_files_are_refused(tmp_path):
     path.write_bytes(damaged)
     with pytest.raises(UserError, match='file with the arrays sizes and'):
       split.read_file(str(path), 2)
+
+
+def test_new_clients_are_drawn_with_the_seed_of_the_partition(digits):
+  """Nobody else has their examples, and they hold out a part of them."""
+  config = checks.validate(Config(
+      dataset='digits', model='mlp', algorithm='fedavg', num_clients=6,
+      new_clients=.5, client_test_fraction=.2, client_eval='all',
+      client_eval_every=1))
+  found = split.make(config, digits)
+  assert len(found.clients) == 6 and len(found.new_clients) == 3
+  every = [*found.clients, *found.new_clients, *found.client_tests.indices]
+  assert len(found.client_tests.indices) == 9
+  assert np.sort(np.concatenate(every)).tolist() == list(
+      range(len(digits.train_labels)))
+  plain = split.make(dataclasses.replace(
+      config, new_clients=0., num_clients=9), digits)
+  sizes = lambda parts: sorted(map(len, parts))
+  whole = lambda clients, tests: sizes(
+      [np.concatenate(x) for x in zip(clients, tests.indices)])
+  assert whole([*found.clients, *found.new_clients], found.client_tests) == (
+      whole(plain.clients, plain.client_tests))
+
+
+@pytest.mark.parametrize('changes, words', [
+    ({'client_test_fraction': 0.}, 'Give .*client_test_fraction=0.2'),
+    ({'client_eval': 'cohort'}, 'Give .*client_eval=all'),
+    ({'labels': 'noise'}, 'is for .*labels=clean')])
+def test_new_clients_need_their_evaluation(digits, changes, words):
+  config = Config(
+      dataset='digits', model='mlp', num_clients=6, new_clients=.5,
+      client_eval='all', client_test_fraction=.2, client_eval_every=1,
+      algorithm='fedavg')
+  with pytest.raises(UserError, match=words):
+    split.make(checks.validate(dataclasses.replace(config, **changes)), digits)

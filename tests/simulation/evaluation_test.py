@@ -367,3 +367,45 @@ def test_columns_of_a_round_and_of_all_clients():
       client in (0, 2) for client in range(NUM_CLIENTS)]
   assert columns['personal_heldout_accuracy'] == (
       columns['global_heldout_accuracy'])
+
+
+@pytest.mark.parametrize('name', ['fedavg', 'ditto', 'moon'])
+def test_new_clients_adapt_as_in_a_round_and_change_nothing(name):
+  """Against rounds in which they do take part, of a copy of the state."""
+  federation = make(algorithm=getattr(mj, name)(), shuffle=False)
+  split = lambda lists: (lists[:2], lists[2:])
+  (clients, new), tests = split(federation.clients), federation.client_tests
+  federation = dataclasses.replace(
+      federation, clients=clients, new_clients=new, evaluate_clients=False,
+      evaluate_all=True)
+  simulation, line = evaluated(federation, rounds=2)
+  without = Simulation(dataclasses.replace(
+      federation, new_clients=(),
+      client_tests=mj.ClientTests(tests.indices[:2])))
+  without.run(2)
+  jax.tree.map(np.testing.assert_array_equal, simulation.state_on_host(),
+               without.state_on_host())
+  everyone = Simulation(dataclasses.replace(
+      federation, clients=[*clients, *new], new_clients=(),
+      keep_local_models=True, rounds=rounds.listed([[0, 1], [0, 1], [2, 3, 4]]),
+      client_tests=tests))
+  state, now = everyone.state_on_host(), simulation.state_on_host()
+  everyone.restore(now._replace(clients=state.clients))
+  begin = everyone.evaluate_clients()['clients']['personal_heldout_accuracy']
+  everyone.run_round()
+  models = everyone.local_models()
+  columns = line['clients']
+  assert columns['is_new'] == [False, False, True, True, True]
+  assert columns['personal_heldout_accuracy'][2:] == begin[2:]
+  expected = []
+  for client in 2, 4:  # client 3 holds out nothing
+    accuracy, loss = outcome(
+        federation, models[client], tests.indices[client])
+    expected.append((accuracy, loss))
+    assert columns['adapted_heldout_accuracy'][client] == accuracy
+  assert columns['adapted_heldout_accuracy'][:2] == [None, None]
+  assert line['new_adapted_heldout_loss'] == pytest.approx(
+      np.mean([loss for _, loss in expected]), rel=1e-5)
+  assert line['new_heldout_accuracy'] == np.mean([begin[2], begin[4]])
+  assert line['personal_heldout_accuracy'] == np.mean(
+      columns['personal_heldout_accuracy'][:2])
