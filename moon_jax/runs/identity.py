@@ -13,9 +13,9 @@ from moon_jax.config import (
   PARTS,
   parts,
 )
+from moon_jax.config.methods import Method, METHODS
 from moon_jax.data.io.files import HASH_DIGITS
 from moon_jax.errors import setting, UserError
-from moon_jax.methods import registry
 
 _MAX_LISTED = 4  # differing flags in an error message
 
@@ -108,7 +108,8 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
         f'name another {setting("workdir")}')
   readers = [setting(kind, new[kind]) for kind, reads in (
       ('schedule', config.schedule.name == 'cosine'),
-      ('algorithm', registry.method(config).reads_num_rounds)) if reads]
+      ('algorithm', METHODS.get(
+          config.algorithm.name, Method()).reads_num_rounds)) if reads]
   if readers and num_rounds != new['num_rounds']:
     raise UserError(
         f'{setting("num_rounds")} must be the {num_rounds} of the run in '

@@ -49,8 +49,19 @@ def test_runs_without_rounds(tmp_path):
     mj.results(tmp_path / 'none')
 
 
+def test_describing_a_run_imports_neither_jax_nor_pandas(tmp_path):
+  path = made_runs.write(tmp_path / 'a')
+  (path / 'metrics.jsonl').write_text(
+      '{"round": 1, "train_loss": 2.0}\n')
+  (path / 'summary.json').unlink()
+  code = ('import pathlib, sys\n'
+          'from moon_jax.results import describe, read, show\n'
+          f'describe.text(read.read(pathlib.Path({str(path)!r})))\n'
+          'assert not {"jax", "pandas", "matplotlib"} & {*sys.modules}')
+  subprocess.run([sys.executable, '-c', code], check=True)
+
+
 def test_pandas_is_imported_only_for_data_frames():
   code = ('import sys, moon_jax.train, moon_jax as mj\n'
-          'import moon_jax.results.describe\n'
           'assert "pandas" not in sys.modules and callable(mj.results)')
   subprocess.run([sys.executable, '-c', code], check=True)
