@@ -17,7 +17,7 @@ import optax
 
 from moon_jax.config import parts
 from moon_jax.config.parts import checked, Part
-from moon_jax.errors import UserError
+from moon_jax.errors import require, UserError
 
 # Hyperparameters of every run. num_rounds is the number of its rounds, infinite
 # if it is not known.
@@ -139,6 +139,8 @@ def make(optimizer: Optimizer, hparams: Mapping[str, Any], clip: bool = False,
   """
   made = optimizer.transformation(
       {key: x for key, x in hparams.items() if key not in unused})
+  require(isinstance(made, optax.GradientTransformation), 'optimizer',
+          'must be or return a transformation of optax', type(made).__name__)
   return optax.chain(_clip(hparams['gradient_clip']), made) if clip else made
 
 

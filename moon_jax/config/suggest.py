@@ -80,8 +80,21 @@ def flag(name: str, known: Iterable[str]) -> str:
               if meant.partition('.')[0] in by_letters.values()}
   if name in meanings or name in ADVICE:
     return meanings.get(name, '')
+  if {*PARTS} <= {*by_letters.values()} and name in _arguments():
+    return _arguments()[name]
   found = near(name, [*by_letters.values(), *meanings])
   return meanings.get(found, found)
+
+
+@functools.cache
+def _arguments():
+  """Returns KIND.ARGUMENT for each argument of the built-in functions."""
+  found: dict[str, str] = {}
+  for kind in PARTS:
+    for function in KINDS[kind].functions:  # which imports their modules
+      for argument in parts.schema(kind, function):
+        found.setdefault(argument, f'{kind}.{argument}')
+  return found
 
 
 def with_value(flag: str, value: str) -> str:

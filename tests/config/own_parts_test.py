@@ -5,6 +5,7 @@ import sys
 import pytest
 
 import moon_jax as mj
+from moon_jax import optimizers
 from moon_jax.config import Config, KINDS, parts
 from moon_jax.errors import UserError
 from moon_jax.simulation import agreement, build, checks
@@ -19,6 +20,9 @@ def nothing():
 
 def text():
   return 'text'
+
+def of_rate():
+  return lambda learning_rate: learning_rate
 
 def far_attack():
   return lambda updates, is_honest, is_hostile, keys: jnp.nope
@@ -97,14 +101,20 @@ def test_kinds_without_functions_of_yours(own, kind):
 
 
 @pytest.mark.parametrize('kind, function, words', [
-    ('aggregation', 'matrix_rule', r'\[339426\].*own_parts.py, line 16'),
+    ('aggregation', 'matrix_rule', r'\[339426\].*own_parts.py, line 19'),
     ('aggregation', 'one_result_rule', 'three results.*got float32'),
-    ('aggregation', 'failing_rule', 'failing_rule, which failed.*nope.*line 22'),
-    ('attack', 'far_attack', 'attack .*own_parts:far_attack, which failed.*nope')])
+    ('aggregation', 'failing_rule', 'failing_rule, which.*nope.*line 25'),
+    ('attack', 'far_attack', 'far_attack, which failed.*nope')])
 def test_functions_of_a_rule_and_an_attack(own, kind, function, words):
   federation = build.federation(own(**{kind: f'own_parts:{function}'}))
   with pytest.raises(UserError, match=words):
     mj.Simulation(federation)
+
+
+def test_an_optimizer_that_is_a_rate(own):
+  optimizer = build.federation(own(optimizer='own_parts:of_rate')).optimizer
+  with pytest.raises(UserError, match='a transformation of optax; got float'):
+    optimizers.make(optimizer, {'learning_rate': .1})
 
 
 def test_runs_with_your_own_rule_share_a_program(own):

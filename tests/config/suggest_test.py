@@ -47,6 +47,10 @@ def arguments(kind):
     ('dataset-dir', 'data_dir'), ('output_dir', 'workdir'),
     ('weight-decay', 'optimizer.weight_decay'),
     ('server_lr', 'server.learning_rate'),
+    ('num_negatives', 'algorithm.num_negatives'),
+    ('byzantine', 'aggregation.byzantine'), ('eta', 'algorithm.eta'),
+    ('buffer_size', 'rounds.buffer_size'),
+    ('num_models', 'algorithm.num_models'),
     ('model_buffer_sise', 'algorithm.num_negatives'), ('muu', 'algorithm.mu'),
     ('momentun', 'optimizer.momentum'), ('xyz', ''), ('gpu', ''),
 ])
