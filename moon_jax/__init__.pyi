@@ -83,9 +83,8 @@ from .models.convolution import conv_general_dilated, fast_on_cpus
 from .models.user import from_flax, from_nnx
 from .results import client_results, results
 from .runs.grid import Sweep
-from .runs.run import run
+from .runs.run import run, run_sweep
 from .runs.saved_models import load
-from .runs.sweep import run_sweep
 from .simulation.federation import Federation
 from .simulation.program import Program
 from .simulation.records import Record

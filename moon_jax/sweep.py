@@ -46,13 +46,13 @@ def sweep(config: Config, named: frozenset[str]) -> None:
   built = grids.build(config, named, _GRID.value, _SWEEP.value)
   from moon_jax.results import sweep_table
   from moon_jax.runs import plan  # once the flags are checked
-  from moon_jax.runs import sweep as sweep_lib
+  from moon_jax.runs.run import run_sweep
 
   if merged := built.sweep.merged:
     print(f'{merged} combination(s) of settings equal other runs', flush=True)
   if _DRY_RUN.value:
     return print(plan.dry_run(built.sweep, workdir, _MAX_RUNS.value, part))
-  sweep_table.finish(built, sweep_lib.run_sweep(
+  sweep_table.finish(built, run_sweep(
       built.sweep, workdir, _MAX_RUNS.value, part), workdir)
 
 

@@ -44,9 +44,9 @@ _PAGE = help_page.Page(
 def train(config: Config) -> None:
   """Trains and evaluates a model, and prints the final accuracy."""
   processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
-  from moon_jax.runs import run  # imports scikit-learn, a second
+  from moon_jax.runs.run import Runs  # imports scikit-learn, a second
 
-  print(result(run.run_validated(config)))
+  print(result(Runs([config]).train()[0]))
 
 
 def result(summary: dict) -> str:

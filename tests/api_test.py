@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import moon_jax as mj
-from moon_jax.runs import sweep
+from moon_jax.runs import run
 
 
 def federation(data, **changes):
@@ -27,7 +27,7 @@ def test_public_names_exist_and_are_listed():
   assert len(set(mj.__all__)) == len(mj.__all__)
   assert all(getattr(mj, name) is not None for name in mj.__all__)
   assert set(mj.__all__) <= set(dir(mj))
-  assert mj.run_sweep is sweep.run_sweep
+  assert mj.run_sweep is run.run_sweep
   with pytest.raises(AttributeError, match='no attribute .fedsgd'):
     mj.fedsgd  # noqa: B018
   with pytest.raises(AttributeError, match="Did you mean 'Federation'"):

@@ -26,7 +26,7 @@ from moon_jax.results.page import Page
 from moon_jax.results.read import Run
 from moon_jax.results.table_file import Table
 from moon_jax.runs import plan, values
-from moon_jax.runs import sweep as run_lib
+from moon_jax.runs import run as run_lib
 from moon_jax.runs.grid import Sweep
 
 PLACE = pathlib.Path('experiments', 'tables')  # of tables that have a name

@@ -27,9 +27,9 @@ from moon_jax.data.rounds import Cohort
 from moon_jax.distributed import host
 from moon_jax.engine import schedule
 from moon_jax.engine.schedule import Place, Shape
-from moon_jax.runs import sweep as sweep_lib
 from moon_jax.runs import table
 from moon_jax.runs.grid import Sweep
+from moon_jax.runs.run import Runs
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
 from moon_jax.simulation.memory import Need
@@ -77,10 +77,10 @@ def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
 
   Measures the speed of one unfinished run of each program (see `estimate`).
   Writes no file and takes no lock. The arguments are those of
-  `moon_jax.runs.sweep.run`; the plan has the programs of all parts.
+  `moon_jax.run_sweep`; the plan has the programs of all parts.
   """
   host.share_cores()
-  units = sweep_lib.Units(sweep, workdir)
+  units = Runs(sweep.configs, sweep.axes, workdir)
   planned = units.planned(max_runs, part[1])
   lines, costs, count = [units.progress()] if units.ended else [], [], 0
   for index, program in enumerate(planned):

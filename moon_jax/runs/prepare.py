@@ -26,6 +26,7 @@ class Prepared(NamedTuple):
   workdir: Workdir
   summary: dict[str, Any] | None  # of a finished run
   build: Callable[[], Federation]  # makes the federation
+  name: str = ''  # begins messages about one of several runs
 
 
 def once() -> Callable[..., Any]:
@@ -34,13 +35,14 @@ def once() -> Callable[..., Any]:
 
 
 def prepare(config: Config, call: Callable[..., Any] | None = None,
-            root: str = 'runs') -> Prepared:
+            root: str = 'runs', name: str = '') -> Prepared:
   """Finds the work directory of a run and reads the files that it names.
 
   Args:
     config: a configuration that `checks.validate` returned.
     call: reads files, see `once`; None does so for this run only.
     root: directory of the work directory, if the configuration names none.
+    name: of the run in messages; '' if it is the only one.
   """
   from moon_jax.simulation import build  # imports JAX
 
@@ -52,7 +54,7 @@ def prepare(config: Config, call: Callable[..., Any] | None = None,
       config, workdir, processes.run_on_first_process(workdir.check),
       lambda: build.of_valid(
           config, call(sources.load_dataset, config.dataset, config.data_dir),
-          init_variables=_initial(config, call)))
+          init_variables=_initial(config, call)), name)
 
 
 def _initial(config, call):

@@ -11,7 +11,7 @@ once the compilation is done, and a second Ctrl-C raises KeyboardInterrupt.
 In a run of several processes none can leave a round that the others finish. All
 of them end after the round in which any of them received a signal.
 
-`moon_jax.runs.trainer` then saves a checkpoint, and
+`moon_jax.runs.unit` then saves a checkpoint, and
 `moon_jax.cli.command_line` sets the exit status.
 """
 

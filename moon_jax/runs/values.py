@@ -177,6 +177,12 @@ def named(name: str, value: str, sign: str = '=') -> str:
   return f'no {name.removeprefix("content of ")}'
 
 
+def run_name(config: Config, axes: Iterable[str]) -> str:
+  """Returns how messages name a run of a sweep: run seed=1."""
+  return 'run ' + ' '.join(
+      named(name, show(get(config, name))) for name in axes)
+
+
 def show(value: Any) -> str:
   """Returns a value as text, such as 5 for 5.0."""
   if isinstance(value, float):

@@ -36,9 +36,9 @@ class Progress:
     status: what the view shows.
   """
 
-  def __init__(self, title: str, num_runs: int = 1):
+  def __init__(self, title: str, num_runs: int = 1, rounds_later: int = 0):
     self.logs = [RunLog() for _ in range(num_runs)]
-    self.status = Status(title, num_runs)
+    self.status = Status(title, num_runs, rounds_later)
     self._has_view = False
 
   def _change(self, **fields):

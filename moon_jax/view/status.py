@@ -20,6 +20,7 @@ class Status:
   Attributes:
     title: of the run or runs.
     num_runs: runs that train together.
+    rounds_later: of the programs that train after these runs.
     activity: what the run does now; '' if nothing.
     since: when the activity began.
     num_rounds: of all runs; 0 before they are known.
@@ -35,6 +36,7 @@ class Status:
 
   title: str
   num_runs: int = 1
+  rounds_later: int = 0
   activity: str = ''
   since: float = 0.
   num_rounds: int = 0
@@ -73,6 +75,18 @@ class Status:
     begun = min(left, self.num_runs)
     return (seconds * (left - begun)
             + max(seconds * begun - (now - self.last_end), 0.))
+
+
+  def seconds_left_of_all(self, now: float) -> float | None:
+    """Returns the same for the programs that follow, too.
+
+    Their rounds count as long as those of this program.
+    """
+    first_rounds, training_start = self.first
+    if (left := self.seconds_left(now)) is None or not self.rounds_later:
+      return None
+    return left + self.rounds_later * (self.last_end - training_start) / (
+        self.rounds_done - first_rounds)
 
 
 def measure(names: Container[str], part: str = 'test') -> str | None:

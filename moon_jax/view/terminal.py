@@ -154,6 +154,8 @@ def _progress(status, now):
   end = f'{status.rounds_done / status.num_rounds:4.0%}'
   if (left := status.seconds_left(now)) is not None:
     end += f'  {duration(left)} left'
+    if (all_left := status.seconds_left_of_all(now)) is not None:
+      end += f', {duration(all_left)} of all'
   return _row(done, ProgressBar(status.num_rounds, status.rounds_done), end,
               wide=1)
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures('of_command')
 FLAGFILE = f'--flagfile={ROOT / "experiments" / "quickstart.flags"}'
 SUMMARY = {'rounds': 2, 'test_accuracy': .5, 'best_test_accuracy': .6}
 
-# Runs the command with a stand-in for moon_jax.runs.sweep and plan.
+# Runs the command with a stand-in for moon_jax.runs.run and plan.
 SCRIPT = """
 import sys
 import types
@@ -32,9 +32,9 @@ def run(sweep, workdir, max_runs, part):
   summaries[-1] = {last}
   return summaries
 
-fake = types.ModuleType('moon_jax.runs.sweep')
+fake = types.ModuleType('moon_jax.runs.run')
 fake.run_sweep = run
-sys.modules['moon_jax.runs.sweep'] = moon_jax.runs.sweep = fake
+sys.modules['moon_jax.runs.run'] = moon_jax.runs.run = fake
 plan = types.ModuleType('moon_jax.runs.plan')
 plan.dry_run = lambda sweep, workdir, max_runs, part: (
     f'plan of {{len(sweep.configs)}} runs in {{workdir}}')

@@ -10,7 +10,7 @@ from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.errors import UserError
 from moon_jax.results import published
-from moon_jax.runs import sweep as run_lib
+from moon_jax.runs import run as run_lib
 from support import made_runs
 
 TEXT = """

@@ -8,7 +8,7 @@ from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.distributed import host
 from moon_jax.runs import grid, plan
-from moon_jax.runs import sweep as sweep_lib
+from moon_jax.runs import run as run_lib
 from moon_jax.simulation import agreement, build, round_spec
 from moon_jax.simulation import memory as memory_lib
 from support import small_runs
@@ -31,7 +31,7 @@ def changed(**changes):
 
 
 def units_of(configs, path):
-  return sweep_lib.Units(grid.Sweep(tuple(configs), ('seed',)), str(path))
+  return run_lib.Runs(configs, ('seed',), str(path))
 
 
 @pytest.mark.parametrize('changes', [
@@ -148,7 +148,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(monkeypatch, tmp_path):
                 'each device 1.000', 'compilation 1:40)',
                 'total: 6 runs to train in 1 program;'):
     assert words in text, words
-  monkeypatch.setattr(sweep_lib.Units, 'result', lambda self, index: (
+  monkeypatch.setattr(run_lib.Runs, 'result', lambda self, index: (
       {'rounds': 7} if index < 4 else None))
   text = plan.dry_run(sweep, str(tmp_path), max_runs=1)
   assert measured == [0, 1, 2]  # unfinished runs
@@ -159,7 +159,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(monkeypatch, tmp_path):
   assert 'program 1 of 2, part 0/2: 3 runs, 3 of them ended\n' in text
   assert 'program 2 of 2, part 1/2: 3 runs, 1 of them ended\n' in text
   monkeypatch.setattr(
-      sweep_lib.Units, 'result', lambda self, index: {'rounds': 7})
+      run_lib.Runs, 'result', lambda self, index: {'rounds': 7})
   assert plan.dry_run(sweep, str(tmp_path)).endswith(
       'total: all runs are finished')
 

@@ -209,7 +209,7 @@ _WITH_LITTLE_MEMORY = """if True:
     from moon_jax import train
     from moon_jax.cli import command_line
     from moon_jax.simulation import program
-    from moon_jax.runs import trainer
+    from moon_jax.runs import unit
 
     def limit(num_bytes):
       resource.setrlimit(resource.RLIMIT_AS, (num_bytes,
@@ -222,11 +222,11 @@ _WITH_LITTLE_MEMORY = """if True:
               + int(2.7 * self.temporary_bytes()))  # for two of four devices
       return begin(self, state, *rest)
 
-    def leave(self, of=trainer.Trainer._save_and_close):
+    def leave(self, of=unit.Unit.save_and_close):
       limit(resource.RLIM_INFINITY)  # of the device, not of the host
       return of(self)
 
-    program.Round.start, trainer.Trainer._save_and_close = start, leave
+    program.Round.start, unit.Unit.save_and_close = start, leave
     command_line.start('moon_jax.train', train.train, train._PAGE)
     """
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import pathlib
 import types
 
 import numpy as np
@@ -218,8 +217,8 @@ def test_runs_that_train_together_are_named_when_they_stop(tmp_path, capsys):
   summaries = moon_jax.run_sweep(
       moon_jax.Sweep.grid(config, seed=[0, 1]), str(tmp_path))
   lines = capsys.readouterr().out.splitlines()
-  for ended in summaries:
-    name = pathlib.Path(ended['workdir']).name
+  for seed, ended in enumerate(summaries):
+    name = f'run seed={seed}'
     assert [line.split(':')[0] for line in lines
             if line.startswith(f'{name}, stopped')] == [
                 f'{name}, stopped after round {ended["rounds"]}']

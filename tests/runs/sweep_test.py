@@ -18,9 +18,8 @@ from moon_jax.distributed import host
 from moon_jax.engine import lanes as lanes_lib
 from moon_jax.errors import InterruptedRun, OutOfMemory, UserError
 from moon_jax.results import arms as arms_lib
-from moon_jax.runs import prepare, saved_models, trainer
-from moon_jax.runs import run as single_run
-from moon_jax.runs import sweep as sweep_lib
+from moon_jax.runs import prepare, saved_models, unit
+from moon_jax.runs import run as run_lib
 from moon_jax.runs.checkpoint import Checkpoints
 from moon_jax.runs.directory import Workdir
 from moon_jax.runs.grid import Sweep
@@ -64,7 +63,7 @@ def results(workdir):
 def whole(tmp_path_factory):
   """The results of the sweep without interruption."""
   path = tmp_path_factory.mktemp('whole')
-  sweep_lib.run_sweep(sweep_of(), str(path))
+  run_lib.run_sweep(sweep_of(), str(path))
   return results(path)
 
 
@@ -83,13 +82,13 @@ def test_a_sweep_killed_anywhere_resumes_to_the_same_bits(
     owner, name, number, whole, tmp_path):
   rounds = Rounds()
   with ended_at_call(owner, name, number, Killed()):
-    sweep_lib.run_sweep(sweep_of(), str(tmp_path), callbacks=[rounds])
+    run_lib.run_sweep(sweep_of(), str(tmp_path), callbacks=[rounds])
   before = len(rounds)
   finished = {path: path.stat().st_mtime_ns
               for path in tmp_path.glob('*/summary.json')}
   assert len(finished) == {'write_summary': 2, 'to_safetensors': 1
                            }.get(name, 0)
-  summaries = sweep_lib.run_sweep(sweep_of(), str(tmp_path), callbacks=[rounds])
+  summaries = run_lib.run_sweep(sweep_of(), str(tmp_path), callbacks=[rounds])
   assert results(tmp_path) == whole
   assert all(path.stat().st_mtime_ns == was for path, was in finished.items())
   # At most the round that was being trained or recorded is repeated.
@@ -104,8 +103,8 @@ def test_a_signal_saves_all_runs(whole, tmp_path):
       Interrupt, 'call', 2, InterruptedRun(signal.SIGTERM), match=(
           'ended by SIGTERM with 3 of 3 runs unfinished; the same command resum'
       )):
-    sweep_lib.run_sweep(sweep_of(**RARELY), str(tmp_path), callbacks=[rounds])
-  sweep_lib.run_sweep(sweep_of(**RARELY), str(tmp_path), callbacks=[rounds])
+    run_lib.run_sweep(sweep_of(**RARELY), str(tmp_path), callbacks=[rounds])
+  run_lib.run_sweep(sweep_of(**RARELY), str(tmp_path), callbacks=[rounds])
   assert sorted(rounds) == [(seed, n) for seed in range(3) for n in (1, 2, 3)]
   assert lines_of(results(tmp_path)) == lines_of(whole)
 
@@ -120,7 +119,7 @@ def test_a_signal_while_a_program_ends_ends_the_sweep(tmp_path, monkeypatch):
 
   monkeypatch.setattr(Workdir, 'write_summary', write_and_kill)
   with pytest.raises(InterruptedRun, match='SIGTERM; the same command trains'):
-    sweep_lib.run_sweep(sweep_of(num_rounds=1), str(tmp_path), max_runs=1)
+    run_lib.run_sweep(sweep_of(num_rounds=1), str(tmp_path), max_runs=1)
   assert len(list(tmp_path.glob('*/summary.json'))) == 1
 
 
@@ -128,9 +127,9 @@ def test_more_values_train_only_new_runs_with_the_unfinished(
     whole, tmp_path, monkeypatch, capsys):
   """In one program, although they would be in two with the finished ones."""
   monkeypatch.chdir(tmp_path)
-  single_run.run(dataclasses.replace(CONFIG, seed=1))
+  run_lib.run(dataclasses.replace(CONFIG, seed=1))
   rounds = Rounds()
-  sweep_lib.run_sweep(sweep_of(), max_runs=2, callbacks=[rounds])
+  run_lib.run_sweep(sweep_of(), max_runs=2, callbacks=[rounds])
   out = capsys.readouterr().out
   assert '1 of 3 runs are finished' in out
   assert '2 runs in one program, 6 rounds in all' in out
@@ -144,7 +143,7 @@ def test_more_values_train_only_new_runs_with_the_unfinished(
     def log(self, line):
       logged.append(line['round'])
 
-  summaries = sweep_lib.run_sweep(
+  summaries = run_lib.run_sweep(
       sweep_of(), callbacks=[rounds], loggers=[Logged])
   assert not rounds and [s['rounds'] for s in summaries] == [3] * 3
   assert logged == [1, 2, 3] * 3  # a new logger gets all rounds
@@ -153,13 +152,17 @@ def test_more_values_train_only_new_runs_with_the_unfinished(
 def test_runs_of_fewer_rounds_stay(whole, tmp_path):
   """Also that of a single run: runs of more rounds have their own results."""
   fewer = sweep_of(0, num_rounds=2)
-  single_run.run(dataclasses.replace(
+  run_lib.run(dataclasses.replace(
       fewer.configs[0],
       workdir=str(prepare.prepare(fewer.configs[0], root=str(tmp_path))
                   .workdir.path)))
   before = results(tmp_path)
-  sweep_lib.run_sweep(sweep_of(), str(tmp_path))
+  run_lib.run_sweep(sweep_of(), str(tmp_path))
   assert results(tmp_path) == before | whole
+
+
+def units_of(sweep, workdir):
+  return run_lib.Runs(sweep.configs, sweep.axes, str(workdir))
 
 
 def directory_of(workdir, seed):
@@ -175,7 +178,7 @@ def test_runs_of_other_processes_are_left_to_them(
   for other in others:
     other.lock()
   elsewhere, rounds, waits = tmp_path / 'elsewhere', Rounds(), []
-  sweep_lib.run_sweep(sweep_of(0), str(elsewhere))
+  run_lib.run_sweep(sweep_of(0), str(elsewhere))
 
   def wait(*_):
     waits.append(len(rounds))
@@ -185,8 +188,8 @@ def test_runs_of_other_processes_are_left_to_them(
       for other in others:
         other.close()
 
-  monkeypatch.setattr(sweep_lib, 'wait', wait)
-  summaries = sweep_lib.run_sweep(sweep_of(), str(tmp_path), callbacks=[rounds])
+  monkeypatch.setattr(run_lib, 'wait', wait)
+  summaries = run_lib.run_sweep(sweep_of(), str(tmp_path), callbacks=[rounds])
   out = capsys.readouterr().out
   assert out.count('waiting for 3 runs that other processes train') == 1
   assert out.count('waiting for 2 runs that other processes train') == 1
@@ -199,7 +202,7 @@ def test_runs_of_other_processes_are_left_to_them(
 def test_a_signal_ends_the_wait_for_other_processes(tmp_path, monkeypatch):
   other = directory_of(tmp_path, 0)
   other.lock()
-  monkeypatch.setattr(sweep_lib, '_POLL_SECONDS', 60.)
+  monkeypatch.setattr(run_lib, '_POLL_SECONDS', 60.)
   call = Interrupt.call
 
   def call_and_kill(self, function):
@@ -208,7 +211,7 @@ def test_a_signal_ends_the_wait_for_other_processes(tmp_path, monkeypatch):
 
   monkeypatch.setattr(Interrupt, 'call', call_and_kill)
   with pytest.raises(InterruptedRun, match='the same command waits') as raised:
-    sweep_lib.run_sweep(sweep_of(0), str(tmp_path))
+    run_lib.run_sweep(sweep_of(0), str(tmp_path))
   assert raised.value.number == signal.SIGTERM
   other.close()
 
@@ -217,7 +220,7 @@ def test_a_run_that_diverged_ends_alone_and_is_not_repeated(tmp_path, capsys):
   sweep = Sweep.grid(CONFIG, learning_rate=[.02, 1e30])
   rounds = Rounds()
   for _ in range(2):
-    good, bad = sweep_lib.run_sweep(sweep, str(tmp_path), callbacks=[rounds])
+    good, bad = run_lib.run_sweep(sweep, str(tmp_path), callbacks=[rounds])
     assert good['rounds'] == 3
     assert bad['rounds'] == 0 and 'round 1' in bad['diverged']
   assert len(rounds) == 3
@@ -231,17 +234,17 @@ def test_a_run_that_diverged_resumes_without_the_client(tmp_path):
   base = dataclasses.replace(
       small_runs.overflowing_data(tmp_path / 'overflow.npz', client=1),
       num_rounds=1)
-  stopped, = sweep_lib.run_sweep(Sweep.grid(base, seed=[0]), str(tmp_path))
+  stopped, = run_lib.run_sweep(Sweep.grid(base, seed=[0]), str(tmp_path))
   assert 'client 1' in stopped['diverged']
   skip = dataclasses.replace(base, on_nan='skip_client')
-  resumed, = sweep_lib.run_sweep(Sweep.grid(skip, seed=[0]), str(tmp_path))
+  resumed, = run_lib.run_sweep(Sweep.grid(skip, seed=[0]), str(tmp_path))
   assert resumed.get('rounds') == 1 and 'diverged' not in resumed
 
 
 @pytest.mark.long
 def test_a_run_that_ends_before_it_is_locked_is_not_trained(
     whole, tmp_path, monkeypatch):
-  sweep_lib.run_sweep(sweep_of(0), str(tmp_path / 'elsewhere'))
+  run_lib.run_sweep(sweep_of(0), str(tmp_path / 'elsewhere'))
   run, = (tmp_path / 'elsewhere').glob('breast*')
   lock, rounds = Workdir.lock, Rounds()
 
@@ -251,7 +254,7 @@ def test_a_run_that_ends_before_it_is_locked_is_not_trained(
     lock(self)
 
   monkeypatch.setattr(Workdir, 'lock', end_and_lock)
-  assert all(sweep_lib.run_sweep(
+  assert all(run_lib.run_sweep(
       sweep_of(0, 1), str(tmp_path), callbacks=[rounds]))
   assert {seed for seed, _ in rounds} == {1}
   assert results(tmp_path).items() <= whole.items()
@@ -275,11 +278,11 @@ def test_an_error_in_the_files_of_a_run_saves_the_others(
   with monkeypatch.context() as changed:
     changed.setattr(Workdir, 'append_metrics', vanish)
     with pytest.raises(UserError, match='must be writable, got No such file'):
-      sweep_lib.run_sweep(sweep, str(tmp_path), callbacks=[rounds])
+      run_lib.run_sweep(sweep, str(tmp_path), callbacks=[rounds])
   assert len(rounds) == 3
   rounds.clear()
   capsys.readouterr()
-  sweep_lib.run_sweep(sweep, str(tmp_path), callbacks=[rounds])
+  run_lib.run_sweep(sweep, str(tmp_path), callbacks=[rounds])
   assert len(rounds) == 3 + 2 + 2  # of the first run all rounds
   # Its rounds that were trained but not recorded count when they are recorded.
   assert '\n9/9 rounds of 3 runs' in capsys.readouterr().out
@@ -289,7 +292,7 @@ def test_an_error_in_the_files_of_a_run_saves_the_others(
 def test_locks_are_released_after_an_error(tmp_path):
   with ended_at_call(
       Workdir, 'lock', 3, UserError('no room'), match='no room'):
-    sweep_lib.run_sweep(sweep_of(), str(tmp_path))
+    run_lib.run_sweep(sweep_of(), str(tmp_path))
   for seed in range(3):
     workdir = directory_of(tmp_path, seed)
     workdir.lock()
@@ -302,7 +305,7 @@ def test_a_file_system_without_locks_is_reported_once(
   """And programs, one run each, do not hold the federations of others."""
   held = small_runs.held_federations(monkeypatch)
   monkeypatch.setattr(fcntl, 'flock', raising(OSError('no locks')))
-  sweep_lib.run_sweep(sweep_of(num_rounds=1), str(tmp_path), max_runs=1)
+  run_lib.run_sweep(sweep_of(num_rounds=1), str(tmp_path), max_runs=1)
   err = capsys.readouterr().err
   assert err == (f'warning: {tmp_path} has no file locks; start one process '
                  'only, or give each its own part\n')
@@ -315,13 +318,13 @@ def test_a_file_system_without_locks_is_reported_once(
      'run num_clients=8: the run needs at least 0.0 GB of memory')])
 def test_a_run_that_is_impossible_ends_the_sweep_before_it_trains(
     changes, memory, words, tmp_path, monkeypatch):
-  monkeypatch.setattr(trainer, 'train', raising(
+  monkeypatch.setattr(unit.Unit, 'train', raising(
       AssertionError('it trains')))
   monkeypatch.setattr(host, 'machine_bytes', lambda: memory)
   sweep = Sweep([CONFIG, dataclasses.replace(CONFIG, **changes)],
                 ['num_clients'])
   with pytest.raises(UserError, match=words):
-    sweep_lib.run_sweep(sweep, str(tmp_path))
+    run_lib.run_sweep(sweep, str(tmp_path))
 
 
 def test_runs_whose_names_are_equal_are_refused(tmp_path, monkeypatch):
@@ -334,22 +337,22 @@ def test_runs_whose_names_are_equal_are_refused(tmp_path, monkeypatch):
   assert first != second
   with pytest.raises(UserError, match=(
       'run seed=0 and run seed=1 must have directories of their own')):
-    sweep_lib.run_sweep(both, str(tmp_path))
+    run_lib.run_sweep(both, str(tmp_path))
   path = directory_of(tmp_path, 0).path
   made_runs.write(path, [.5], **both.configs[0].to_dict())
   with pytest.raises(UserError, match=(
       r'must hold a run of the same configuration, .* seed=0 \(now 1\)')):
-    sweep_lib.run_sweep(sweep_of(1, **RARELY), str(tmp_path))
+    run_lib.run_sweep(sweep_of(1, **RARELY), str(tmp_path))
 
 
 def test_parts_are_disjoint_and_wait_for_nobody(whole, tmp_path, monkeypatch):
-  monkeypatch.setattr(sweep_lib, 'wait', raising(AssertionError()))
+  monkeypatch.setattr(run_lib, 'wait', raising(AssertionError()))
   other = directory_of(tmp_path, 1)
   other.lock()
   first, second = Rounds(), Rounds()
-  sweep_lib.run_sweep(sweep_of(), str(tmp_path), 1, (0, 2), [first])
+  run_lib.run_sweep(sweep_of(), str(tmp_path), 1, (0, 2), [first])
   other.close()
-  summaries = sweep_lib.run_sweep(
+  summaries = run_lib.run_sweep(
       sweep_of(), str(tmp_path), 1, (1, 2), [second])
   assert {seed for seed, _ in first} == {0, 2}
   assert {seed for seed, _ in second} == {1}
@@ -371,8 +374,8 @@ def test_equal_files_with_other_names_are_trained_once(
       dataclasses.replace(CONFIG, num_rounds=2, participation=1.,
                           cohort='file(path=x)'),
       **{'cohort.path': cohorts})
-  assert len(sweep_lib.Units(sweep, str(tmp_path / 'sweep')).planned(0)[0]) == 1
-  summaries = sweep_lib.run_sweep(
+  assert len(units_of(sweep, tmp_path / 'sweep').planned(0)[0]) == 1
+  summaries = run_lib.run_sweep(
       sweep, str(tmp_path / 'sweep'), callbacks=[rounds])
   assert rounds == [(0, 1), (0, 2)]
   assert len(summaries) == 2 and summaries[0] == summaries[1]
@@ -409,8 +412,8 @@ def test_memory_that_runs_out_names_fewer_runs(whole, tmp_path, monkeypatch):
     with pytest.raises(OutOfMemory, match=(
         r'with 2 lane\(s\) with 3 of 3 runs unfinished; the same command '
         'resumes them .*Give max_runs=1, or ')):
-      sweep_lib.run_sweep(sweep_of(), str(tmp_path))
-  sweep_lib.run_sweep(sweep_of(), str(tmp_path), max_runs=1)
+      run_lib.run_sweep(sweep_of(), str(tmp_path))
+  run_lib.run_sweep(sweep_of(), str(tmp_path), max_runs=1)
   assert results(tmp_path) == whole  # one lane per run, as before
 
 
@@ -430,7 +433,7 @@ def make(exponent: int = 1):
   monkeypatch.syspath_prepend(str(tmp_path))
   config = Config(dataset='digits', model='mlp', num_clients=3,
                   train_examples=60, algorithm='stateful_factory:make')
-  units = sweep_lib.Units(Sweep.grid(
-      config, **{'algorithm.exponent': [1, 3]}), str(tmp_path))
+  units = units_of(Sweep.grid(
+      config, **{'algorithm.exponent': [1, 3]}), tmp_path)
   assert [spec.client_bytes for spec in units.specs([0, 1])] == [40, 4000]
   assert units.planned(0) == [[0], [1]]

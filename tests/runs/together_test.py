@@ -8,9 +8,9 @@ import time
 import pytest
 
 from moon_jax.errors import DivergedError, InterruptedRun
-from moon_jax.runs import prepare, run, trainer
+from moon_jax.runs import prepare, run, unit
 from moon_jax.runs.signals import Interrupt
-from moon_jax.simulation import checks
+from moon_jax.simulation import checks, round_spec
 from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.program import Program
 from support import small_runs
@@ -30,8 +30,10 @@ def train(directory, seeds=range(NUM_RUNS)):
   if len(configs) == 1:
     return [run.run(configs[0])]
   call = prepare.once()
-  return trainer.train([
-      prepare.prepare(checks.validate(config), call) for config in configs])
+  runs = [prepare.prepare(checks.validate(config), call) for config in configs]
+  return unit.Unit(runs, lambda: [round_spec.alone(
+      made.build(), num_checkpoints=made.config.num_checkpoints())
+                                  for made in runs]).train()
 
 
 def files(directory, seed):
