@@ -448,7 +448,7 @@ def test_remedies_of_damaged_files_cost_no_round(tmp_path):
 def test_a_reader_of_runs_has_the_same_remedy(tmp_path):
   path = made_runs.write(tmp_path / 'run')
   (path / 'summary.json').write_text('{"rounds": 3, "test_acc')
-  with pytest.raises(UserError, match='summary.json must .*delete this file'):
+  with pytest.raises(UserError, match='summary.json must .*Delete this file'):
     read.read(path)
   (path / 'summary.json').unlink()
   assert read.read(path).lines
