@@ -226,7 +226,7 @@ def _check_cohort(config):
     groups = config.args('labels')['groups']
     require(groups <= num_clients, 'labels.groups', 'must be at most '
             f'{setting("num_clients", num_clients)}, one client per group',
-            groups)
+            groups, 'Lower it')
 
 
 def _check_rounds(config):
@@ -261,7 +261,7 @@ def _check_rounds(config):
     for name in ('concurrency', 'buffer_size'):
       require(rounds[name] <= config.num_clients, f'rounds.{name}',
               f'must be at most {setting("num_clients", config.num_clients)}',
-              rounds[name])
+              rounds[name], 'Lower it')
     require(config.algorithm.is_own or not (
         registry.sends_only_model(config) and registry.traffic(
             config.algorithm.name).broadcasts_more),
@@ -270,7 +270,8 @@ def _check_rounds(config):
             'fedavg and moon have one')
   warmup = config.args('schedule')['warmup']
   require(warmup < config.num_rounds, 'schedule.warmup',
-          f'must be below {setting("num_rounds", config.num_rounds)}', warmup)
+          f'must be below {setting("num_rounds", config.num_rounds)}', warmup,
+          'Lower it')
   clock = dict(config.clock.arguments)
   require(not clock.get('availability_file') or not (
       {'availability', 'groups'} & {*clock}), _given(config, 'clock'),
@@ -407,10 +408,11 @@ def _check_needs(config):
     show = lambda values: ' '.join(
         setting(f'optimizer.{name}' if name in ('momentum', 'weight_decay')
                 else name, value) for name, value in values.items())
-    is_average = config.aggregation.name == 'average'
+    around = '' if config.aggregation.name == 'average' else (
+        f'{_shown(config, "aggregation")} ')
     raise UserError(
-        '', _shown(config, 'algorithm', *['aggregation'] * (not is_average))
-        + f' needs {show(needed)}, {registry.method(config).reason}', show(got))
+        _given(config, 'algorithm'), f'{around}needs {show(needed)}, '
+        f'{registry.method(config).reason}', show(got), 'Give what it needs')
 
 
 def _check_selection(config):
