@@ -19,8 +19,9 @@ NO_VALUE = '-'
 _MAX_NAME = 24  # characters of a client's name that a table shows
 # Columns, the most important first.
 COLUMNS = (
-    'client', 'name', 'num_examples', 'times_sampled', 'round', 'num_heldout',
-    'local_heldout_accuracy', 'global_heldout_accuracy', 'test_accuracy',
+    'client', 'name', 'is_new', 'num_examples', 'times_sampled', 'round',
+    'num_heldout', *stats.OF_CLIENTS, 'adapted_heldout_accuracy',
+    'global_heldout_accuracy', 'test_accuracy',
     'validation_accuracy', 'train_loss', 'global_own_accuracy',
     'local_own_accuracy', 'local_test_accuracy', 'drift', 'cosine_with_mean',
     'test_loss', 'epsilon', 'update_cosine', 'contrastive_loss',

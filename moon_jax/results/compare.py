@@ -21,9 +21,10 @@ from moon_jax.runs.table import SEEDS
 from moon_jax.view.text import duration, fixed, metric
 
 # Metrics that are columns beside the one that is compared.
-_ALSO = ('test_accuracy', 'validation_accuracy', stats.OF_CLIENTS,
-         'global_heldout_accuracy', f'{stats.OF_CLIENTS}_worst_tenth',
-         'epsilon')
+_ALSO = ('test_accuracy', 'validation_accuracy', *stats.OF_CLIENTS,
+         'global_heldout_accuracy', 'new_heldout_accuracy',
+         'new_adapted_heldout_accuracy',
+         *(f'{name}_worst_tenth' for name in stats.OF_CLIENTS), 'epsilon')
 
 
 class Compared(NamedTuple):

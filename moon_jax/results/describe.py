@@ -71,10 +71,10 @@ def endpoints(run: Run) -> Table | None:
   The accuracy of the clients' models leads if the method is about these.
   """
   names = [*filter(None, map(run.measure, ('test', 'validation'))), *(
-      name for name in ('local_heldout_accuracy', run.measure('global_heldout'))
+      name for name in (*stats.OF_CLIENTS, run.measure('global_heldout'))
       if name and run.values(name))]
   if run.is_personal:
-    names.sort(key=lambda name: name != stats.OF_CLIENTS)
+    names.sort(key=lambda name: name not in stats.OF_CLIENTS)
   found = {name: run.endpoints(name) for name in names}
   if not found:
     return None

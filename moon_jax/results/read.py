@@ -141,9 +141,10 @@ def metric_of(runs: Iterable[Run]) -> str:
   it, and the test loss if none has.
   """
   evaluated = [run for run in runs if run.measure()]
-  if any(run.is_personal for run in evaluated) and all(
-      run.values(stats.OF_CLIENTS) for run in evaluated):
-    return stats.OF_CLIENTS
+  if any(run.is_personal for run in evaluated):
+    for metric in stats.OF_CLIENTS:
+      if all(run.values(metric) for run in evaluated):
+        return metric
   return ('test_accuracy' if any(
       run.measure() == 'test_accuracy' for run in evaluated) else 'test_loss')
 

@@ -16,10 +16,12 @@ from moon_jax.view.text import fixed
 LAST = 10  # rounds whose mean is the second endpoint
 
 
-# Accuracy of clients' models on their own held-out examples.
-OF_CLIENTS = 'local_heldout_accuracy'
+# Accuracies of clients' models on their own held-out examples: of all clients,
+# and of those that trained in the round.
+OF_CLIENTS = 'personal_heldout_accuracy', 'local_heldout_accuracy'
 _EXPLAINED = {
-    OF_CLIENTS: "of clients' models on their held-out examples",
+    OF_CLIENTS[0]: "of all clients' models on their held-out examples",
+    OF_CLIENTS[1]: "of clients' models on their held-out examples",
     'global_heldout_accuracy': "of the global model on clients' held-out "
                                'examples'}
 _LOWER_IS_BETTER = re.compile(

@@ -55,6 +55,16 @@ def test_models_of_clients_lead_if_a_method_is_about_them(personal, run):
   assert 'FedRep: models of clients' in ' '.join(out.split())
 
 
+def test_models_of_all_clients_lead_if_they_are_evaluated(personal, run):
+  for path in personal.iterdir():
+    text = (path / 'metrics.jsonl').read_text()
+    (path / 'metrics.jsonl').write_text(text.replace(
+        '"local_heldout_accuracy"', '"personal_heldout_accuracy"'))
+  _, out, _ = run(personal)
+  rows = table_of(out, 'personal held-out accuracy (%), of all clients')
+  assert rows['FedRep'][2] == '76.0'
+
+
 def test_the_test_accuracy_leads_if_methods_have_one_model(tmp_path, run):
   for name in 'fedavg', 'moon':
     recorded(tmp_path / name, [.1] * 4, algorithm=name)
