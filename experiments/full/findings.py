@@ -43,6 +43,7 @@ def cifar10() -> str:
   means, found = (compare(blocks, end) for end in (stats.mean_of_last, last))
   rest = compare([block for block in blocks if block.seed], last)
   moon, fedavg = _fastest(blocks)
+  first = [side[0] for b in blocks for side in (b.baseline, b.new)]
   return (
       'Test accuracy in percent after the last round, '
       f'{len(blocks)} seeds, each with its own split:\n'
@@ -55,7 +56,8 @@ def cifar10() -> str:
       f'took '
       f'{moon:.0f} s with MOON and {fedavg:.0f} s with '
       'FedAvg, on one CPU core each\n(the fastest run of each; others shared '
-      'their cores).')
+      f'their cores).\nAfter round 1 accuracy is low: {min(first):.0f} to '
+      f'{max(first):.0f} in these runs.')
 
 
 def _size(comparison):
