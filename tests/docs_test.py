@@ -151,12 +151,17 @@ def test_the_python_examples_of_models_run(capsys):
 
 def test_held_out_data_is_measured(here, capsys):
   text = section('metrics', 'Held-out data of clients')
-  assert len(commands(text)) == 3
-  for index, command in enumerate(commands(text)):
+  *measured, of_all, of_new = commands(text)
+  assert len(measured) == 3
+  for index, command in enumerate(measured):
     summary = train(command, str(index))
     for name in re.findall(r'^\| `global_(\w+)` \|', text, re.MULTILINE):
       assert {f'global_{name}', f'local_{name}'} <= set(summary)
     assert summary['global_heldout_accuracy'] > .7
+  assert train(of_all, 'all')['personal_heldout_accuracy'] > .7
+  new = train(of_new, 'new')
+  assert new['new_adapted_heldout_accuracy'] > max(
+      .5, new['new_heldout_accuracy'])
   capsys.readouterr()
   example, = programs(text)
   execute(example, 'metrics.md')
