@@ -36,6 +36,7 @@ import pytest
 import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.simulation import build
+from support import inline
 from support.forked import ROOT, SECONDS
 
 _MAX_MEGABYTES = 2_000
@@ -89,7 +90,7 @@ def refuse(server, here, flags, words=(), **options):
   """Runs the command in directory `here`, which must stay as it is.
 
   Args:
-    server: that runs it.
+    server: that runs it: a fork, which limits time and memory, or `inline`.
     here: its directory.
     flags: its arguments.
     words: which its message must have.
@@ -175,27 +176,29 @@ def answer(server, here, made, rest):
 
 
 @pytest.mark.parametrize('made, rest', rows('commands') + rows('files'))
-def test_command(made, rest, whole, tmp_path):
-  answer(whole, tmp_path, made, rest)
+def test_command(made, rest, tmp_path, request):
+  is_endless = any(how in str(rest) for how in ("'fifo'", "'endless'"))
+  server = request.getfixturevalue('whole') if is_endless else inline
+  answer(server, tmp_path, made, rest)
 
 
 @pytest.mark.parametrize('made, rest', rows('own_code'))
-def test_command_with_own_code(made, rest, whole, tmp_path):
+def test_command_with_own_code(made, rest, tmp_path):
   write(tmp_path, TABLE['own_files'])
-  answer(whole, tmp_path, made, rest)
+  answer(inline, tmp_path, made, rest)
 
 
 @pytest.mark.parametrize('flag, code, word', [
     (flag, code, word) for flag in ('algorithm', 'dataset')
     for code, word in TABLE[f'code_of_{flag}'].items()])
-def test_bad_code_of_users(flag, code, word, whole, tmp_path):
+def test_bad_code_of_users(flag, code, word, tmp_path):
   write(tmp_path, {'mine.py': code})
-  refuse(whole, tmp_path, ['--dataset=digits', f'--{flag}=mine:f'],
+  refuse(inline, tmp_path, ['--dataset=digits', f'--{flag}=mine:f'],
          [f'--{flag}', word])
 
 
 @pytest.mark.parametrize('changes, rest', rows('npz'))
-def test_command_with_arrays(changes, rest, whole, tmp_path):
+def test_command_with_arrays(changes, rest, tmp_path):
   random = np.random.RandomState(0)
   images, features = (
       {'x_train': random.randint(0, 256, (60, *shape)).astype(dtype),
@@ -207,7 +210,7 @@ def test_command_with_arrays(changes, rest, whole, tmp_path):
       'np': np, 'features': features, **images})
   np.savez(tmp_path / 'data.npz', **{
       name: array for name, array in arrays.items() if array is not None})
-  answer(whole, tmp_path, 'train --dataset=npz --data_dir=data.npz '
+  answer(inline, tmp_path, 'train --dataset=npz --data_dir=data.npz '
          '--num_clients=3 --partition=iid', rest)
 
 
@@ -228,9 +231,9 @@ def run_dir(finished, tmp_path):
 
 
 @pytest.mark.parametrize('made, rest', rows('again'))
-def test_command_in_the_directory_of_a_run(made, rest, whole, run_dir):
+def test_command_in_the_directory_of_a_run(made, rest, run_dir):
   made = made.replace('RUN', ' '.join(['train', *AGAIN]))
-  answer(whole, run_dir.parent, made, rest)
+  answer(inline, run_dir.parent, made, rest)
 
 
 def test_two_runs_in_one_directory(whole, run_dir):
@@ -354,14 +357,14 @@ FLAGS = [
 
 
 @pytest.mark.parametrize('flags, words', FLAGS)
-def test_bad_flags(flags, words, whole, tmp_path):
-  refuse(whole, tmp_path, flags, words)
+def test_bad_flags(flags, words, tmp_path):
+  refuse(inline, tmp_path, flags, words)
 
 
-def test_chain_of_flag_files(whole, tmp_path):
+def test_chain_of_flag_files(tmp_path):
   """Two thousand files, each of which names the next one."""
   write(tmp_path, {str(i): f'--flagfile={i + 1}\n' for i in range(2000)})
-  refuse(whole, tmp_path, ['--flagfile=0'], ['flag files'])
+  refuse(inline, tmp_path, ['--flagfile=0'], ['flag files'])
 
 
 # Data of users' own, as npz files. Flags that follow end those that are fine.
@@ -417,9 +420,10 @@ NPZ = [  # content, and a further word of the answer
 
 
 @pytest.mark.parametrize('content, word', NPZ)
-def test_bad_npz_file(content, word, whole, tmp_path):
+def test_bad_npz_file(content, word, tmp_path, request):
   write(tmp_path, {'data.npz': content})
-  refuse(whole, tmp_path, END_NPZ, ['--data_dir', word])
+  server = request.getfixturevalue('whole') if callable(content) else inline
+  refuse(server, tmp_path, END_NPZ, ['--data_dir', word])
 
 
 # Work directories that hold a run.
@@ -489,10 +493,12 @@ WORKDIRS = [
 
 
 @pytest.mark.parametrize('flags, damages', WORKDIRS)
-def test_damaged_work_directory(flags, damages, whole, run_dir):
+def test_damaged_work_directory(flags, damages, run_dir, request):
   for name, how in damages.items():
     damage(run_dir / name, how)
-  refuse(whole, run_dir.parent, flags, ['--workdir=run'])
+  is_endless = any(map(callable, damages.values()))
+  server = request.getfixturevalue('whole') if is_endless else inline
+  refuse(server, run_dir.parent, flags, ['--workdir=run'])
 
 
 CHECKPOINTS = [
@@ -506,7 +512,7 @@ CHECKPOINTS = [
 
 
 @pytest.mark.parametrize('which, how', CHECKPOINTS)
-def test_damaged_checkpoints(which, how, whole, run_dir):
+def test_damaged_checkpoints(which, how, run_dir):
   """All of them, since of several one that is whole may be taken."""
   damage(run_dir / 'summary.json', 'gone')  # so that they are needed
   found = list((run_dir / 'checkpoints').iterdir())
@@ -519,7 +525,7 @@ def test_damaged_checkpoints(which, how, whole, run_dir):
     assert paths
     for path in paths:
       damage(path, how)
-  refuse(whole, run_dir.parent, AGAIN, ['--workdir', 'checkpoint'])
+  refuse(inline, run_dir.parent, AGAIN, ['--workdir', 'checkpoint'])
 
 
 @pytest.mark.parametrize('flags', [
@@ -527,14 +533,14 @@ def test_damaged_checkpoints(which, how, whole, run_dir):
     ['--dataset=shakespeare', '--data_dir=closed/x'],
     ['--dataset=digits', '--workdir=closed/x'],
     ['--flagfile=closed/x']])
-def test_what_may_not_be_read(flags, whole, tmp_path):
+def test_what_may_not_be_read(flags, tmp_path):
   closed = tmp_path / 'closed'
   closed.mkdir()
   closed.chmod(0)
   try:
     if os.access(closed, os.X_OK):
       pytest.skip('nothing is closed to this user, who may be root')
-    refuse(whole, tmp_path, flags, ['closed'])
+    refuse(inline, tmp_path, flags, ['closed'])
   finally:
     closed.chmod(0o700)
 
@@ -552,9 +558,9 @@ END = '--cohort=file(path=/no/such)'  # ends what is fine
 
 @settings(max_examples=25, **SETTINGS)
 @given(st.sampled_from(FIELDS), VALUES)
-def test_any_value_of_any_flag(whole, tmp_path, field, value):
+def test_any_value_of_any_flag(tmp_path, field, value):
   end = [] if field.name == 'cohort' else [END]  # data are missing, too
-  done = refuse(whole, tmp_path, [f'--{field.name}={value}', *end], ['--'])
+  done = refuse(inline, tmp_path, [f'--{field.name}={value}', *end], ['--'])
   assert done.status == 2
 
 

@@ -14,7 +14,7 @@ import moon_jax as mj
 from moon_jax import __main__ as commands
 from moon_jax import data_command
 from moon_jax.results import show
-from support import forked, made_runs, small_runs
+from support import forked, inline, made_runs, small_runs
 
 
 @pytest.mark.parametrize('name', commands.COMMANDS)
@@ -33,8 +33,8 @@ def test_commands_exist(name):
     ('--version', 0, f'moon_jax {mj.__version__}', ''),
 ])
 def test_the_command_names_what_to_run(
-    args, expected, out, err, whole, tmp_path):
-  done = whole.run(*args.split(), cwd=tmp_path, module='moon_jax')
+    args, expected, out, err, tmp_path):
+  done = inline.run(*args.split(), cwd=tmp_path, module='moon_jax')
   assert done.status == expected and done.err.count('\n') == bool(err)
   assert err in done.err and bool(out) == bool(done.out)
   assert all(word in done.out for word in out.split())
@@ -80,8 +80,8 @@ _NO_HOME = '~nobody-has-this-name/x'
     ['train', f'--workdir={_NO_HOME}'], ['train', f'--init_from={_NO_HOME}'],
     ['plan', '--dataset=npz', f'--data_dir={_NO_HOME}'],
 ], ids=' '.join)
-def test_commands_refuse_a_path_of_an_unknown_home(args, whole, tmp_path):
-  done = whole.run(*args, cwd=tmp_path, module='moon_jax')
+def test_commands_refuse_a_path_of_an_unknown_home(args, tmp_path):
+  done = inline.run(*args, cwd=tmp_path, module='moon_jax')
   assert done.status == 2 and 'Traceback' not in done.err
   assert ('must begin with a home directory that exists; got '
           f'{_NO_HOME}. Write the full path' in done.err)

@@ -11,6 +11,7 @@ import moon_jax as mj
 from moon_jax.cli import command_line, file_command
 from moon_jax.config import Config
 from moon_jax.errors import UserError
+from support import inline
 from support.forked import ROOT
 
 _SCRIPT = """
@@ -29,11 +30,11 @@ command_line.start('command', run, help_page.Page('', [], ''))
 
 
 @pytest.fixture
-def command(whole, tmp_path):
+def command(tmp_path):
   """Returns a function that runs a command with this body."""
   def run(body, *args):
     (tmp_path / 'own_command.py').write_text(_SCRIPT.format(body=body))
-    done = whole.run(*args, cwd=tmp_path, module='own_command')
+    done = inline.run(*args, cwd=tmp_path, module='own_command')
     return done.status, done.out, done.err
 
   return run

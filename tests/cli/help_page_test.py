@@ -12,25 +12,21 @@ import pytest
 
 from moon_jax.cli import help_page
 from moon_jax.config import Config, KINDS, PARTS, parts, TOPICS
+from support import inline
 from support.forked import ROOT
 
 _FIELDS = [field.name for field in dataclasses.fields(Config)]
 _OWN = {
     'train': ['coordinator_address', 'num_processes', 'process_id'],
     'sweep': ['grid', 'sweep', 'dry_run', 'max_runs', 'part'],
-    'report': ['budget', 'train', 'runs', 'out', 'dry_run'],
     'plan': ['target', 'devices']}
 
 
-@pytest.fixture
-def output(whole):
-  """Returns a function that runs a module and returns what it prints."""
-  def output(module, *words):
-    done = whole.run(*words, cwd=ROOT, module=module)
-    assert done.status == 0, done.err
-    return done.out
-
-  return output
+def output(module, *words):
+  """Returns what a module prints."""
+  done = inline.run(*words, cwd=ROOT, module=module)
+  assert done.status == 0, done.err
+  return done.out
 
 
 def flags_of(text):
@@ -38,7 +34,7 @@ def flags_of(text):
 
 
 @pytest.mark.parametrize('command', _OWN)
-def test_help_lists_each_flag_once(command, output):
+def test_help_lists_each_flag_once(command):
   text, own = output('moon_jax', command, '--help'), _OWN[command]
   expected = _FIELDS + own if command == 'train' else own + _FIELDS
   assert flags_of(text) == expected
@@ -48,7 +44,7 @@ def test_help_lists_each_flag_once(command, output):
   assert text.startswith(f'usage: moon-jax {command} ')
   assert 'Whether' not in text
   assert 'Number of communication rounds.' in output(
-      f'moon_jax.{command}', '--helpfull')
+      'moon_jax', command, '--helpfull')
 
 
 def test_the_tables_of_the_page_are_those_of_the_flags():
@@ -60,7 +56,7 @@ def test_the_tables_of_the_page_are_those_of_the_flags():
   assert all(page.count(f'\n| `--{name}` |') == 1 for name in _FIELDS)
 
 
-def test_the_short_help_is_short(output):
+def test_the_short_help_is_short():
   text = output('moon_jax.train', '-h')
   assert 12 <= len(flags_of(text)) <= 16
   assert {'dataset', 'algorithm', 'num_rounds', 'workdir'} <= {*flags_of(text)}
@@ -68,17 +64,17 @@ def test_the_short_help_is_short(output):
 
 
 @pytest.mark.parametrize('command', _OWN)
-def test_examples_are_valid_commands(command, output):
-  text = output(f'moon_jax.{command}', '-h')
-  examples = re.findall(rf'^  python -m moon_jax.{command} (.*)$',
+def test_examples_are_valid_commands(command):
+  text = output('moon_jax', command, '-h')
+  examples = re.findall(rf'^  moon-jax {command} (.*)$',
                         text.partition('\nExamples:')[2], re.M)
   assert len(examples) >= 2
   for example in examples:
-    output(f'moon_jax.{command}', *shlex.split(example), '--only_check_args')
+    output('moon_jax', command, *shlex.split(example), '--only_check_args')
 
 
 @pytest.mark.parametrize('command, columns', [
-    ('train', ''), ('report', '140')])
+    ('train', ''), ('sweep', '140')])
 def test_lines_fit_the_terminal_and_jax_is_not_imported(command, columns):
   done = subprocess.run(
       [sys.executable, '-X', 'importtime', '-m', 'moon_jax', command, '--help'],
@@ -94,7 +90,7 @@ def test_lines_fit_the_terminal_and_jax_is_not_imported(command, columns):
       imported)
 
 
-def test_heads_show_defaults_and_choices(output):
+def test_heads_show_defaults_and_choices():
   text = output('moon_jax.train', '--help')
   for head in ('--num_rounds=100 ', '--learning_rate=0.01 ', '--workdir=DIR ',
                '--optimizer=sgd ', '--[no]augment ',
@@ -107,7 +103,7 @@ def test_heads_show_defaults_and_choices(output):
   assert entry == ('--x=b|a|c', 'Text.')
 
 
-def test_help_of_parts(output):
+def test_help_of_parts():
   """It lists all functions of a part, or all arguments of one."""
   for kind in PARTS:
     text = output('moon_jax', 'train', '--help', kind)
@@ -155,8 +151,8 @@ def test_help_of_parts_in_a_narrow_terminal(capsys, monkeypatch):
     ('seed', 'parts are labels, partition'),
     ('algorithm.mooon', "got 'mooon'. Did you mean --algorithm=moon?"),
     ('algorithm.mine:f', 'must name a module with a source file; got mine:f')])
-def test_help_of_what_is_no_part(name, message, whole, tmp_path):
-  done = whole.run('train', '--help', name, cwd=tmp_path, module='moon_jax')
+def test_help_of_what_is_no_part(name, message, tmp_path):
+  done = inline.run('train', '--help', name, cwd=tmp_path, module='moon_jax')
   assert done.status == 2 and not done.out and done.err.count('\n') == 1
   assert message in done.err
 
