@@ -117,6 +117,13 @@ def test_the_range_of_fedspeed_is_checked():
     mj.fedspeed(4, alpha=1.5)
 
 
+def test_values_of_the_run_are_those_of_all_clients():
+  """And not of those that a round samples."""
+  config = Config(algorithm='scaffold', optimizer='sgd(momentum=0)',
+                  num_clients=8, participation=.5)
+  assert registry.make(config).needs['num_clients'] == 8
+
+
 @pytest.mark.parametrize('count, fraction, hostile', [
     (10, .25, 3), (10, .35, 4), (15, .2, 3), (10, .1, 1), (30, .1, 3)])
 def test_the_server_assumes_the_hostile_clients_that_there_are(

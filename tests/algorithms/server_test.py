@@ -65,15 +65,17 @@ def test_arrays_have_the_bits_and_the_state_of_constants(name):
   assert_trees_close(*results, atol=0)
 
 
-@pytest.mark.parametrize('part, values', [
-    ('sgd(momentum=0.7)',
-     dict(server_learning_rate=(1., .5), server_momentum=(.7, .2))),
-    ('adam(learning_rate=0.1)', dict(server_learning_rate=(.1, .02)))])
-def test_runs_have_servers_of_their_own(part, values):
-  algorithm = made(part)
-  both = Federation(algorithm, num_lanes=3, seeds=(3, 4), hparams=values)
+@pytest.mark.parametrize('servers', [
+    ('sgd(momentum=0.7)', 'sgd(learning_rate=0.5, momentum=0.2)'),
+    ('adam(learning_rate=0.1)', 'adam(learning_rate=0.02)')])
+def test_runs_have_servers_of_their_own(servers):
+  """Against runs whose algorithm is made with the numbers of the run."""
+  of_runs = [made(part) for part in servers]
+  values = {name: tuple(one.hparams[name] for one in of_runs)
+            for name in of_runs[0].hparams if name.startswith('server_')}
+  both = Federation(of_runs[0], num_lanes=3, seeds=(3, 4), hparams=values)
   both.train(runs=(0, 1))
-  for r in range(2):
+  for r, algorithm in enumerate(of_runs):
     alone = Federation(algorithm, seeds=(3 + r,), hparams={
         name: value[r] for name, value in values.items()}).train()
     # An adaptive server divides by small numbers, so rounding grows.

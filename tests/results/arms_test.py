@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
@@ -164,3 +165,19 @@ def test_runs_are_grouped_by_what_they_read(tmp_path):
       'gone_now:own, content of algorithm f00': ([30.], 0)}
   assert [arms_lib.baseline_of(arm, arms, {'algorithm': 'fedavg'})
           for arm in arms] == [None, arms[0], arms[0]]
+
+
+def test_the_baseline_of_an_own_algorithm_may_be_in_another_file():
+  """The contents of two files differ; so may those of no other setting."""
+  def arm(algorithm, **settings):
+    return types.SimpleNamespace(
+        config=Config(algorithm=algorithm),
+        settings={'algorithm': algorithm, **settings})
+
+  wanted = {'algorithm': 'mine:plain'}
+  other = {'content of dataset': '4'}
+  base, far = arm('mine:plain', **{'content of algorithm': '1'}, **other), arm(
+      'mine:plain', **{'content of algorithm': '1', 'content of dataset': '5'})
+  better = arm('mine2:better', **{'content of algorithm': '2'}, **other)
+  assert arms_lib.baseline_of(better, [far, base, better], wanted) is base
+  assert arms_lib.baseline_of(base, [far, base, better], wanted) is None
