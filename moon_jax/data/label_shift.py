@@ -57,8 +57,9 @@ def noise(labels: FromRun[np.ndarray], clients: FromRun[Sequence[np.ndarray]],
           ) -> np.ndarray:
   """Returns labels that are another class with a probability.
 
+  The module describes labels, clients, num_classes and seed.
+
   Args:
-    labels, clients, num_classes, seed: see the module.
     rate: the largest probability over clients.
     form: which clients have noise: "globalized", all equally; or "localized",
       increasing linearly from 0 for the first client to `rate` for the last.
@@ -75,8 +76,9 @@ def shift(labels: FromRun[np.ndarray], clients: FromRun[Sequence[np.ndarray]],
           ) -> np.ndarray:
   """Returns labels permuted differently by groups of clients.
 
+  The module describes labels, clients, num_classes and seed.
+
   Args:
-    labels, clients, num_classes, seed: see the module.
     groups: client i is in group i modulo this number; the first group keeps
       the labels.
     noise_rate: of label noise after the permutation, as `noise`; 0 has none.

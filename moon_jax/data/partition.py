@@ -56,8 +56,9 @@ def dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
   Sources: Yurochkin et al., ICML 2019, https://arxiv.org/abs/1905.12022; Li et
   al., ICDE 2022, https://arxiv.org/abs/2102.02079.
 
+  The module describes labels, num_clients and seed.
+
   Args:
-    labels, num_clients, seed: see the module.
     beta: concentration, above 0. Smaller values give fewer classes per client.
 
   Raises:
@@ -179,8 +180,9 @@ def feature_noise(num_examples: FromRun[int], num_clients: FromRun[int],
   `moon_jax.partition.noise_std` has its standard deviations, which
   `moon_jax.Federation.input_noise_std` takes.
 
+  The module describes num_examples, num_clients and seed.
+
   Args:
-    num_examples, num_clients, seed: see the module.
     noise_std: standard deviation of the noise of the last client, for images in
       0..1 or normalized features. It increases linearly from 0 for the first.
   """
@@ -196,8 +198,9 @@ def natural(client_of_example: FromRun[np.ndarray | None],
   If the data set has more than `num_clients` clients, a random subset is drawn
   without replacement. Clients keep the order of the data set.
 
+  The module describes num_clients and seed.
+
   Args:
-    num_clients, seed: see the module.
     client_of_example: client of each training example, int array [N], from 0
       (`Dataset.train_clients`); None if the data set has no clients.
     names: of all clients of the data set (`Dataset.client_names`), if any.
