@@ -14,7 +14,7 @@ import moon_jax as mj
 from moon_jax import __main__ as commands
 from moon_jax import data_command
 from moon_jax.results import show
-from support import forked, inline, made_runs, small_runs
+from support import inline, made_runs, small_runs
 
 
 @pytest.mark.parametrize('name', commands.COMMANDS)
@@ -118,26 +118,23 @@ def test_every_path_of_a_user_may_begin_with_the_home(
   assert not (tmp_path / 'leaf' / '~').exists()
 
 
-def test_output_that_takes_ascii_only_has_escaped_names(
-    tmp_path, compilation_cache):
+def test_output_that_takes_ascii_only_has_escaped_names(tmp_path):
   """Of all commands that print the name of a directory."""
   np.savez(tmp_path / 'straße.npz', x_train=np.eye(2), y_train=[0, 1],
            x_test=np.eye(2), y_test=[0, 1])
   flags = [*shlex.split(small_runs.CONFIG.command())[3:], '--num_rounds=1']
-  with forked.Server(tmp_path, PYTHONIOENCODING='ascii',
-                     JAX_COMPILATION_CACHE_DIR=compilation_cache) as server:
-    def outputs(*args):
-      done = server.run(*args, cwd=tmp_path, module='moon_jax', limit=60)
-      assert not done.status, (args, done.err)
-      assert done.out.isascii() and done.err.isascii()
-      return done.out
 
-    assert r'l\xe4ufe/sweeps/' in outputs(
-        'sweep', *flags, '--grid=seed=0', '--workdir=läufe')
-    run, = (tmp_path / 'läufe').glob('breast*')
-    for args in (
-        ['train', *flags, '--seed=0', f'--workdir=läufe/{run.name}'],
-        ['show', f'läufe/{run.name}']):
-      assert r'l\xe4ufe/' in outputs(*args)
-    assert r'stra\xdfe.npz: complete' in outputs(
-        'data', 'check', 'straße.npz')
+  def outputs(*args):
+    done = inline.run(
+        *args, cwd=tmp_path, module='moon_jax', encoding='ascii')
+    assert not done.status, (args, done.err)
+    return done.out
+
+  assert r'l\xe4ufe/sweeps/' in outputs(
+      'sweep', *flags, '--grid=seed=0', '--workdir=läufe')
+  run, = (tmp_path / 'läufe').glob('breast*')
+  for args in (
+      ['train', *flags, '--seed=0', f'--workdir=läufe/{run.name}'],
+      ['show', f'läufe/{run.name}']):
+    assert r'l\xe4ufe/' in outputs(*args)
+  assert r'stra\xdfe.npz: complete' in outputs('data', 'check', 'straße.npz')

@@ -22,9 +22,13 @@ import pytest
 from support.forked import Done
 
 
-def run(*args: str, cwd: pathlib.Path, module: str = 'moon_jax.train') -> Done:
-  """Runs `python -m MODULE ARGS` in this directory."""
-  out, err = (io.TextIOWrapper(io.BytesIO(), encoding='utf-8')
+def run(*args: str, cwd: pathlib.Path, module: str = 'moon_jax.train',
+        encoding: str = 'utf-8') -> Done:
+  """Runs `python -m MODULE ARGS` in this directory.
+
+  `encoding` is that of the streams that it prints to.
+  """
+  out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding)
               for _ in range(2))
   status = 0
   with _as_in_a_new_process(cwd, module), contextlib.redirect_stdout(out), (
@@ -38,7 +42,7 @@ def run(*args: str, cwd: pathlib.Path, module: str = 'moon_jax.train') -> Done:
   for stream in out, err:
     stream.flush()
     texts.append(stream.buffer.getvalue().decode(
-        'utf-8', errors='backslashreplace'))
+        encoding, errors='backslashreplace'))
   return Done(status, *texts, megabytes=0, cpu_seconds=0)
 
 
