@@ -2,7 +2,7 @@
 
 python -m benchmarks.sweep --out=OUT [--repeats=3]
 
-One side is one command, `python -m moon_jax.sweep` over 4 values of mu and 3
+One side is one command, `python -m moon_jax.train` over 4 values of mu and 3
 seeds of experiments/quickstart.flags; the other is 12 commands
 `python -m moon_jax.train`. In each repetition both begin with an empty
 compilation cache, and all metrics of all runs must be equal. Reported are the
@@ -24,7 +24,7 @@ from benchmarks import common
 
 _MU, _SEEDS = ('0.1', '1', '5', '10'), ('0', '1', '2')
 _SIDES = {
-    'sweep': [['moon_jax.sweep', '--grid', f'algorithm.mu={",".join(_MU)}',
+    'sweep': [['moon_jax.train', '--grid', f'algorithm.mu={",".join(_MU)}',
                '--grid', f'seed={",".join(_SEEDS)}']],
     'one_by_one': [['moon_jax.train', f'--algorithm.mu={mu}', f'--seed={seed}']
                    for mu, seed in itertools.product(_MU, _SEEDS)]}

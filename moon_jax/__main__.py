@@ -13,14 +13,12 @@ from moon_jax.version import __version__
 
 # Command -> module with `main`, and what it does.
 COMMANDS = {
-    'train': ('moon_jax.train', 'train and evaluate one run'),
-    'sweep': ('moon_jax.sweep', 'train many runs in few programs'),
+    'train': ('moon_jax.train', 'train one run, or many in few programs'),
     'show': ('moon_jax.results.show',
              'describe a run, compare runs, make pages and figures'),
     'data': ('moon_jax.data_command', 'download, check and list data sets'),
     'doctor': ('moon_jax.doctor.__main__',
                'describe and test this installation'),
-    'plan': ('moon_jax.plan', 'estimate time and memory of a run'),
 }
 
 

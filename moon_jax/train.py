@@ -1,16 +1,40 @@
-"""The training command: python -m moon_jax.train --flagfile=FILE.
+"""The training command: moon-jax train, or python -m moon_jax.train.
 
-Each field of `moon_jax.config.Config` is a flag. docs/flags.md describes the
-flags, and docs/failures.md the exit statuses.
+Trains one run, or several with --grid or a TOML file (docs/sweeps.md). Each
+field of `moon_jax.config.Config` is a flag. docs/flags.md describes the flags,
+and docs/failures.md the exit statuses.
 """
+
+from collections.abc import Sequence
 
 from absl import flags
 
 from moon_jax.cli import command_line, help_page
 from moon_jax.config import Config
 from moon_jax.distributed import processes
+from moon_jax.errors import require
+from moon_jax.runs import targets
 from moon_jax.view.text import metric
 
+_GRID = flags.DEFINE_multi_string(
+    'grid', [], 'Trains a run for each value of a flag: NAME=V1,V2,...; repeat '
+    'it for all combinations of several flags.')
+_DRY_RUN = flags.DEFINE_bool(
+    'dry_run', False, 'Prints programs, lanes and memory, and trains nothing.')
+_MEASURE = flags.DEFINE_bool(
+    'measure', False, 'With --dry_run: also trains a few short rounds on this '
+    'machine, and estimates the time.')
+_TARGET = flags.DEFINE_string(
+    'target', '', 'With --dry_run: GPU model for which one run is compiled, '
+    f'which need not be available: {", ".join(targets.names())}.')
+_DEVICES = flags.DEFINE_integer(
+    'devices', 1, 'Number of GPUs of --target, all in one host.', lower_bound=1)
+_MAX_RUNS = flags.DEFINE_integer(
+    'max_runs', 0, 'Most runs that train at once; 0 trains as many as fit into '
+    'the memory.', lower_bound=0)
+_PART = flags.DEFINE_string(
+    'part', '0/1', 'Part I of N of several runs, I/N with I from 0 to N - 1: '
+    'the programs whose index modulo N is I.')
 _COORDINATOR = flags.DEFINE_string(
     'coordinator_address', '', 'Address of the first of several processes that '
     'share a run; not needed on clusters that JAX detects (Slurm, Open '
@@ -24,29 +48,98 @@ _PROCESS_ID = flags.DEFINE_integer(
 
 
 _PAGE = help_page.Page(
-    'Trains and evaluates one federated model. The defaults are the CIFAR-10 '
-    'setting of the MOON paper. Metrics, checkpoints and the final model are '
-    'written to a directory; the same command resumes an interrupted run. It '
-    'uses all GPUs that JAX finds, otherwise all CPU cores; the environment '
-    'variable JAX_PLATFORMS=cpu selects the CPU.',
+    'Trains and evaluates a federated model, or several: --grid trains all '
+    'combinations of values, as few programs as possible, and so does a TOML '
+    'file of runs (docs/sweeps.md). The defaults are the CIFAR-10 setting of '
+    'the MOON paper. Metrics, checkpoints and the final model of each run are '
+    'written to a directory; the same command resumes interrupted runs and '
+    'repeats no finished one. It uses all GPUs that JAX finds, otherwise all '
+    'CPU cores; the environment variable JAX_PLATFORMS=cpu selects the CPU.',
     [('handwritten digits: no download, less than a minute',
       '--dataset=digits --model=mlp --batch_size=32 --num_rounds=10'),
      ('the same with FedProx, and two classes per client',
       '--dataset=digits --model=mlp --batch_size=32 --num_rounds=10 '
       '--algorithm=fedprox --partition=shards'),
+     ('MOON and FedAvg over three seeds',
+      '--dataset=digits --model=mlp --batch_size=32 --num_rounds=10 '
+      '--grid algorithm=moon,fedavg --grid seed=0,1,2'),
+     ('the programs and the memory of several runs, without training',
+      '--dataset=digits --model=mlp --batch_size=32 '
+      '--grid algorithm.mu=0.1,1,5,10 --dry_run'),
      ('in a clone of the repository: the CIFAR-10 experiment of the paper, '
       'downloaded into DIR',
       '--flagfile=experiments/cifar10.flags --data_dir=DIR')],
-    'Several processes', is_topic_first=False,
-    placeholders={'coordinator_address': 'HOST:PORT'})
+    'Several runs, plans and several processes', is_topic_first=False,
+    placeholders={'coordinator_address': 'HOST:PORT', 'grid': 'NAME=V1,V2,...',
+                  'target': 'GPU'},
+    usage='[FILE.toml] [--flagfile=FILE] [--FLAG=VALUE ...]')
 
 
-def train(config: Config) -> None:
-  """Trains and evaluates a model, and prints the final accuracy."""
-  processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
+def train(config: Config, named: frozenset[str], paths: Sequence[str]) -> None:
+  """Trains the runs of a command line, or prints their plan.
+
+  `named` are the flags on the command line, and `paths` the other arguments.
+  """
+  require(_DRY_RUN.value or not (_MEASURE.value or _TARGET.value), '',
+          '--measure and --target belong to a plan',
+          remedy='Give --dry_run, too')
+  require(_TARGET.value or not _DEVICES.present, f'devices={_DEVICES.value}',
+          'is the number of GPUs of --target', 'none',
+          'Give --target, such as --target=h100, or remove it')
+  if _GRID.value or paths:
+    return _train_many(config, named, paths)
+  for flag in _MAX_RUNS, _PART:
+    require(not flag.present, flag.name, 'is for several runs', 'one',
+            'Give --grid or a TOML file, or remove it')
+  from moon_jax.simulation import checks
+
+  config = checks.validate(config)
+  if _TARGET.value:
+    return print(_on_target(config))
+  if not _DRY_RUN.value:
+    processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
   from moon_jax.runs.run import Runs  # imports scikit-learn, a second
 
-  print(result(Runs([config]).train()[0]))
+  runs = Runs([config])
+  print(_plan(runs) if _DRY_RUN.value else result(runs.train()[0]))
+
+
+def _train_many(config, named, paths):
+  """Trains the runs of --grid and a file, and prints their table."""
+  from moon_jax.cli import grids
+
+  require(not _TARGET.value, 'target', 'compiles one run', 'several',
+          'Remove --grid or the file')
+  part, root = grids.part(_PART.value), grids.directory(config)
+  built = grids.build(config, named, _GRID.value, grids.path_of(paths))
+  from moon_jax.results import sweep_table
+  from moon_jax.runs.run import Runs  # once the flags are checked
+
+  if merged := built.sweep.merged:
+    print(f'{merged} combination(s) of settings equal other runs', flush=True)
+  runs = Runs(built.sweep.configs, built.sweep.axes, root)
+  if _DRY_RUN.value:
+    return print(_plan(runs, part))
+  sweep_table.finish(built, runs.train(
+      max_runs=_MAX_RUNS.value, part=part), root)
+
+
+def _plan(runs, part=(0, 1)):
+  from moon_jax.runs import plan
+
+  return plan.dry_run(runs, _MAX_RUNS.value, part, _MEASURE.value)
+
+
+def _on_target(config):
+  """Returns the plan of a run on a GPU that need not be here."""
+  target = targets.find(_TARGET.value)
+  targets.check_installed()
+  import jax
+
+  jax.config.update('jax_platforms', 'cpu')  # do not initialize a GPU
+  from moon_jax.runs.targets import plan
+
+  return plan.plan(config, target, _DEVICES.value)
 
 
 def result(summary: dict) -> str:

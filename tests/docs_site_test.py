@@ -11,7 +11,7 @@ import urllib.parse
 import pytest
 
 import moon_jax as mj
-from moon_jax import sweep as sweep_flags
+from moon_jax import train
 from moon_jax.data import augment
 from moon_jax.data.sources import arrays
 from moon_jax.simulation import checks
@@ -246,13 +246,13 @@ def test_the_commands_about_sweeps_make_them(monkeypatch, tmp_path):
   (tmp_path / 'experiments').symlink_to(ROOT / 'experiments')
   monkeypatch.chdir(tmp_path)
   sweeps = [sweep_of(shlex.split(line)[3:]) for line in re.findall(
-      r'^python -m moon_jax.sweep .*', page('sweeps'), re.MULTILINE)]
+      r'^python -m moon_jax.train .*', page('sweeps'), re.MULTILINE)]
   assert [len(found.sweep.configs) for found in sweeps] == [
       6, 4, 3, 6, 9, 8, 6]
 
 
 def test_all_flags_of_sweeps_are_listed():
   rows = re.findall(r'^\| `--(\w+)` \|', page('sweeps'), re.MULTILINE)
-  flags = [sweep_flags._GRID, sweep_flags._SWEEP,
-           sweep_flags._DRY_RUN, sweep_flags._MAX_RUNS, sweep_flags._PART]
+  flags = [train._GRID, train._DRY_RUN, train._MEASURE, train._MAX_RUNS,
+           train._PART]
   assert rows == [flag.name for flag in flags]

@@ -84,7 +84,8 @@ def test_it_trains_in_another_directory(installed):
 
 
 def test_its_descriptions_of_gpus_are_found(installed):
-  done = installed('moon-jax', 'plan', '--target=no_such_gpu')
+  done = installed('moon-jax', 'train', '--dataset=digits', '--dry_run',
+                   '--target=no_such_gpu')
   assert done.returncode == 2 and 'h200' in done.stderr
 
 

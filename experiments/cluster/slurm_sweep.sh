@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A sweep as a job array, one GPU for each part:
 # sbatch experiments/cluster/slurm_sweep.sh --data_dir=/shared/cifar10
-# --workdir=/shared/runs --sweep=experiments/tables/negatives.toml
+# --workdir=/shared/runs experiments/tables/negatives.toml
 #
 # Part I trains the programs of the sweep whose index modulo the number of parts
 # is I; `--dry_run` prints the number of programs. Finished runs are not
@@ -20,5 +20,5 @@
 #SBATCH --signal=TERM@300
 set -euo pipefail
 
-srun python -m moon_jax.sweep "$@" \
+srun python -m moon_jax.train "$@" \
   --part="$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT"

@@ -5,6 +5,7 @@ lines; 128 plus the signal's number, ended by a signal; 1, any other error.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+import contextlib
 import errno
 import os
 import re
@@ -14,7 +15,7 @@ import traceback
 from typing import Any
 import warnings
 
-from absl import app, flags, logging
+from absl import flags, logging
 
 from moon_jax import errors, user_code
 from moon_jax.cli import help_page
@@ -182,75 +183,58 @@ def parse(words: Sequence[str]) -> tuple[list[str], frozenset[str]]:
       match[1], match[1].removeprefix('no')))
 
 
-def start(name: str, run: Callable[..., None], page: help_page.Page,
-          is_one_run: bool = True, arguments: list[str] | None = None) -> None:
-  """Parses the flags, validates them and calls `run` with the configuration.
+def start(name: str,
+          run: Callable[[Config, frozenset[str], list[str]], None],
+          page: help_page.Page) -> None:
+  """Parses the flags, and calls `run` with the configuration.
 
   Does not return: the process ends with one of the exit statuses above.
 
   Args:
     name: the command's name in error messages.
-    run: may raise the errors of `moon_jax.errors`.
+    run: also takes the names of flags on the command line, and the arguments
+      that are not flags; may raise the errors of `moon_jax.errors`. It
+      validates the configuration.
     page: what --help shows besides the flags of a run.
-    is_one_run: whether the flags describe one run. Otherwise `run` validates
-      them, and is also called with the names of flags on the command line.
-    arguments: a list to which arguments that are not flags are added; None if
-      they are errors.
   """
   define_config()
   is_script = sys.argv[0].startswith('moon-jax ')
   command = sys.argv[0] if is_script else f'python -m {name}'
   errors.escape_output()
   user_code.search_current_directory()
-  named: frozenset[str] = frozenset()
-
-  def main(argv):
+  with errors.of_command():
+    words, named = _parsed(name, page, command)
     host.share_cores()
+    logging.use_absl_handler()
     logging.set_verbosity(logging.WARNING)
     warnings.formatwarning = lambda message, *_, **__: f'warning: {message}\n'
-    config = {field: flags.FLAGS[field].value for field in FACTS}
-    _run(name, run, config, named, is_one_run)
-
-  def flags_parser(argv):
-    nonlocal named
-    try:
-      help_page.answer(argv[1:], page, command)
-      rest, named = parse(argv[1:])
-      if arguments is not None:
-        arguments.extend(rest)
-      elif rest:
-        raise UserError(
-            '', 'all arguments must be flags', repr(rest[0]),
-            'Write --FLAG=VALUE without spaces, and --FLAG or --noFLAG for a '
-            'switch')
-      return argv[:1]
-    except SystemExit:
-      sys.exit(0)  # the help is printed; absl would exit with 1
-    except BrokenPipeError:  # the reader of the help has ended
-      os._exit(128 + signal.SIGPIPE)
-    except RecursionError:
-      _fail(name, 'flags must be shorter and flag files less deeply nested, '
-            'got a RecursionError. --help lists the flags and their values', 2)
-    except (flags.Error, UserError, OSError, ValueError) as error:
-      reason = _message(error, *help_page.names())
-      end = '' if reason.endswith('?') else '.'
-      _fail(name, f'{reason}{end} --help lists the flags and their values', 2)
-
-  with errors.of_command():
-    app.run(main, flags_parser=flags_parser)
+    with _exiting(name), signals.exiting():
+      run(Config(**{field: flags.FLAGS[field].value for field in FACTS}),
+          named, words)
+  sys.exit()
 
 
-def _run(name, run, config, named, is_one_run):
-  """Calls `run` with the validated configuration; exits if it raises."""
+def _parsed(name, page, command):
+  """Returns the result of `parse`; prints help and errors, and then exits."""
   try:
-    # Importing the checks imports JAX: `share` comes first.
-    from moon_jax.simulation import checks
+    help_page.answer(sys.argv[1:], page, command)
+    return parse(sys.argv[1:])
+  except BrokenPipeError:  # the reader of the help has ended
+    os._exit(128 + signal.SIGPIPE)
+  except RecursionError:
+    _fail(name, 'flags must be shorter and flag files less deeply nested, '
+          'got a RecursionError. --help lists the flags and their values', 2)
+  except (flags.Error, UserError, OSError, ValueError) as error:
+    reason = _message(error, *help_page.names())
+    end = '' if reason.endswith('?') else '.'
+    _fail(name, f'{reason}{end} --help lists the flags and their values', 2)
 
-    parsed = Config(**config)
-    with signals.exiting():
-      if not is_one_run:
-        return run(parsed, named)
-      run(checks.validate(parsed))
+
+@contextlib.contextmanager
+def _exiting(name):
+  """Exits with the status of an error that the body raises."""
+  try:
+    yield
   except OutOfMemory as error:
     print(f'{name}: {_one_line(str(error))}', file=sys.stderr)
     _exit(2)

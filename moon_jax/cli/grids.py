@@ -12,7 +12,7 @@ from moon_jax.cli import toml_file
 from moon_jax.config import Config, PARTS
 from moon_jax.data.io import files
 from moon_jax.data.io.files import HASH_DIGITS
-from moon_jax.errors import UserError
+from moon_jax.errors import require, UserError
 from moon_jax.runs import grid as grid_lib
 from moon_jax.runs import identity, values
 from moon_jax.runs.grid import Sweep
@@ -43,7 +43,7 @@ def build(config: Config, named: Container[str], grids: Sequence[str],
           path: str = '') -> Named:
   """Returns the sweep of a command line.
 
-  `grids` are the values of --grid, and `path` is the file of --sweep, or ''.
+  `grids` are the values of --grid, and `path` is a TOML file, or ''.
   The flags `named` on the command line replace settings and axes of the file.
   """
   fixed = given(config, named)
@@ -61,7 +61,7 @@ def build(config: Config, named: Container[str], grids: Sequence[str],
   file = toml_file.read(path) if path else toml_file.SweepFile()
   if 'flagfile' in named and 'flagfile' in file.keys:
     raise UserError(
-        '', f'--sweep={path} names a flag file itself', '--flagfile',
+        '', f'{path} names a flag file itself', '--flagfile',
         'Remove it, or flagfile from the file')
   base = dataclasses.replace(config, **{'workdir': '', **file.base})
   sweep = functools.reduce(operator.or_, grid_lib.each(
@@ -85,12 +85,22 @@ def directory(config: Config) -> str:
   return str(files.user_path(config.workdir or 'runs', 'workdir'))
 
 
+def path_of(words: Sequence[str]) -> str:
+  """Returns the TOML file among the arguments that are not flags; '' if none.
+  """
+  others = [word for word in words if not word.endswith('.toml')]
+  require(not others and len(words) < 2, '',
+          'arguments must be flags, and at most one TOML file of runs',
+          ' '.join(map(repr, others or words)),
+          'Write --FLAG=VALUE without spaces, and --FLAG or --noFLAG for a '
+          'switch')
+  return words[0] if words else ''
+
+
 def part(text: str) -> tuple[int, int]:
   """Returns the index and the number of parts of --part=I/N."""
   match = re.fullmatch(r'(\d{1,6})/(\d{1,6})', text)
   index, count = map(int, match.groups()) if match else (0, 0)
-  if index >= count:
-    raise UserError(
-        '', '--part must be I/N with I from 0 to N - 1', repr(text),
-        'Array jobs are numbered from 0: --array=0-3 for 4 parts')
+  require(index < count, 'part', 'must be I/N with I from 0 to N - 1',
+          repr(text), 'Array jobs are numbered from 0: --array=0-3 for 4 parts')
   return index, count

@@ -54,7 +54,7 @@ def answer(words: Sequence[str], page: Page, command: str) -> None:
     UserError: if there is no such part.
   """
   asked = [word for word in words if re.fullmatch(
-      r'--?(h|help|\?)(=.*)?', word)]
+      r'--?(h|help|helpfull|\?)(=.*)?', word)]
   if asked:
     _, _, name = asked[0].partition('=')
     rest = words[words.index(asked[0]) + 1:]

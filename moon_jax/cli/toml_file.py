@@ -1,4 +1,4 @@
-"""Files of --sweep: the runs of a table, in TOML.
+"""Files of runs: those of a table, in TOML.
 
 docs/sweeps.md describes the format, with an example.
 """
@@ -29,7 +29,7 @@ _BLOCK_KEYS = {'baseline': dict, 'budget': dict}
 
 
 class SweepFile(NamedTuple):
-  """The content of a file of --sweep."""
+  """The content of a file of runs."""
 
   name: str = ''  # of the file, without its ending
   base: Mapping[str, Any] = {}  # the settings of its flag file, by name
@@ -39,7 +39,7 @@ class SweepFile(NamedTuple):
 
 
 def read(path: str) -> SweepFile:
-  """Reads a file of --sweep.
+  """Reads a file of runs.
 
   Raises:
     UserError: if the file is missing, is not TOML, has an unknown key or a

@@ -57,11 +57,8 @@ def main() -> None:
         f'{PLACE} --budget=smoke --dry_run')],
       'Tables', placeholders={'out': 'DIR'},
       usage='TABLE... [RUNS...] [--FLAG=VALUE ...]')
-  paths: list[str] = []
-  command_line.start(
-      'moon_jax.show', lambda config, named: run(
-          config, paths, named, **{flag.name: flag.value for flag in own}),
-      page, is_one_run=False, arguments=paths)
+  command_line.start('moon_jax.show', lambda config, named, paths: run(
+      config, paths, named, **{flag.name: flag.value for flag in own}), page)
 
 
 def files_of(text: str) -> list[pathlib.Path]:
@@ -103,7 +100,8 @@ def run(config: Config, paths: Sequence[str], given: Container[str], *,
     missing = (_missing(chosen, ended[is_timed]) if train or dry_run
                else None)
     if dry_run and (chosen or not is_timed):
-      print(plan.dry_run(missing, place, int(is_timed)) if missing
+      print(plan.dry_run(run_lib.Runs(
+          missing.configs, missing.axes, place), int(is_timed)) if missing
             else 'all runs have ended')
     elif missing:
       run_lib.run_sweep(missing, place, int(is_timed))

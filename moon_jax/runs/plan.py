@@ -27,8 +27,8 @@ from moon_jax.data.rounds import Cohort
 from moon_jax.distributed import host
 from moon_jax.engine import schedule
 from moon_jax.engine.schedule import Place, Shape
+from moon_jax.errors import setting
 from moon_jax.runs import table
-from moon_jax.runs.grid import Sweep
 from moon_jax.runs.run import Runs
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
@@ -59,53 +59,64 @@ class Rates(NamedTuple):
 
 
 class Cost(NamedTuple):
-  """The estimated cost of a program."""
+  """The estimated cost of a program; without times if none were measured."""
 
   shape: Shape  # of the tables of its rounds
   rounds: int  # of the run with the most
   rows: float  # of the fullest lane, in all rounds together
+  utilization: float  # of the lanes: the fraction of their rows that train
   needs: list[Need]  # memory, without temporaries
-  temporary_bytes: int  # of a single run's compiled round, on a device
-  seconds: dict[str, float]  # by part, if lanes cost no time
   groups: int  # of lanes that train at once on a device; training may take
   # as many times longer
+  seconds: dict[str, float] = {}  # by part, if lanes cost no time
+  temporary_bytes: int = 0  # of a single run's compiled round, on a device
+  process_bytes: int = 0  # of a process that trains a single run here
 
 
-def dry_run(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
-            part: tuple[int, int] = (0, 1)) -> str:
-  """Returns the programs of a sweep and their estimated cost, as text.
+def dry_run(runs: Runs, max_runs: int = 0, part: tuple[int, int] = (0, 1),
+            is_measured: bool = False) -> str:
+  """Returns the programs of runs, and their estimated cost, as text.
 
-  Measures the speed of one unfinished run of each program (see `estimate`).
-  Writes no file and takes no lock. The arguments are those of
-  `moon_jax.run_sweep`; the plan has the programs of all parts.
+  Writes no file and takes no lock. The plan has the programs of all parts, see
+  `moon_jax.run_sweep`. If `is_measured`, it measures the speed of one
+  unfinished run of each program (see `measure`).
   """
   host.share_cores()
-  units = Runs(sweep.configs, sweep.axes, workdir)
-  planned = units.planned(max_runs, part[1])
-  lines, costs, count = [units.progress()] if units.ended else [], [], 0
+  planned = runs.planned(max_runs, part[1])
+  lines, costs, count = [runs.progress()] if runs.ended else [], [], 0
+  if is_measured:
+    print(f'measures {_count(len(planned), "program")}: each is compiled, and '
+          'trains short rounds', flush=True)
   for index, program in enumerate(planned):
-    rest = units.unfinished(program)
+    rest = runs.unfinished(program)
     count += len(rest)
     share = f', part {index % part[1]}/{part[1]}' if part[1] > 1 else ''
-    configs = [units.runs[run].config for run in program]
-    lines += [
-        f'program {index + 1} of {len(planned)}{share}: '
-        f'{_count(len(program), "run")}, '
-        f'{len(program) - len(rest)} of them ended',
-        f'  {runs_text(configs, sweep.axes)}']
+    configs = [runs.runs[run].config for run in program]
+    if runs.axes is not None:
+      lines += [
+          f'program {index + 1} of {len(planned)}{share}: '
+          f'{_count(len(program), "run")}, '
+          f'{len(program) - len(rest)} of them ended',
+          f'  {runs_text(configs, runs.axes)}']
     if rest:
-      costs.append(estimate([*units.specs(rest)], [
-          units.runs[run].config for run in rest]))
+      specs = [*runs.specs(rest)]
+      configs = [runs.runs[run].config for run in rest]
+      rates = measure(specs[0], configs[0]) if is_measured else None
+      costs.append(estimate(specs, configs, rates))
       lines += show(costs[-1])
   if not costs:
-    return '\n'.join([*lines, 'total: all runs are finished'])
-  return '\n'.join([
-      *lines,
-      f'total: {_count(count, "run")} to train in '
-      f'{_count(len(costs), "program")}; time, one program after another: '
-      f'{_range(costs)}',
+    return '\n'.join([*lines, *['total: all runs are finished'] * (
+        runs.axes is not None)])
+  if runs.axes is not None:
+    time_ = (f'; time, one program after another: {_range(costs)}'
+             if is_measured else '')
+    lines.append(f'total: {_count(count, "run")} to train in '
+                 f'{_count(len(costs), "program")}{time_}')
+  return '\n'.join([*lines, (
       'Not included: start of the command, files of the runs, evaluation of '
-      'client models. Interrupted runs count with all their rounds.'])
+      'client models. Interrupted runs count with all their rounds.')
+      if is_measured else
+      f'Time is not measured; {setting("measure")} trains short rounds for it'])
 
 
 def runs_text(configs: Sequence[Config], axes: Sequence[str]) -> str:
@@ -140,12 +151,17 @@ def show(cost: Cost) -> list[str]:
     lines += [f'    {part.name:58}{part.size / 1e9:10,.3f}'
               for part in sorted(need.parts, key=lambda part: -part.size)
               if part.size > _LEAST_LISTED * need.size]
+  lines.append(f'  utilization of the lanes: {cost.utilization:.3f}')
+  if not cost.seconds:
+    return lines
   parts = ', '.join(f'{name} {duration(seconds)}'
                     for name, seconds in cost.seconds.items())
   return [
       *lines,
       '    besides: temporaries of the compiled round of one run, on each '
       f'device {cost.temporary_bytes / 1e9:,.3f}',
+      *[f'  memory of a process that runs it here: '
+        f'{cost.process_bytes / 1e9:,.3f} GB'] * (cost.process_bytes > 0),
       f'  time: {_range([cost])} ({parts})']
 
 
@@ -162,22 +178,41 @@ def estimate(specs: Sequence[RoundSpec], configs: Sequence[Config],
   """Returns the cost of training runs from their first rounds on.
 
   `specs` has for each run the specification of its rounds alone, and `configs`
-  its configuration. If `rates` is None, they are measured here.
+  its configuration. Without `rates` the cost has no times.
   """
   joined, places = round_spec.together(specs)
   shape = joined.shape
   groups = _per_device(shape) // max(_per_device(spec.shape) for spec in specs)
-  rates = rates or measure(specs[0], configs[0])
   rows, jobs = amounts(specs, places, shape)
+  cost = Cost(
+      shape, max(config.num_rounds for config in configs), rows,
+      _steps(specs) / (shape.num_lanes * rows), memory_lib.needs(*specs),
+      groups)
+  if rates is None:
+    return cost
   evaluations = sum(-(-config.num_rounds // config.eval_every)
                     for config in configs)
-  return Cost(
-      shape, max(config.num_rounds for config in configs), rows,
-      memory_lib.needs(*specs), rates.temporary_bytes, {
+  return cost._replace(
+      seconds={
           'training': rates.seconds_per_row * rows
           + rates.seconds_per_job * jobs,
           'evaluation': rates.evaluation_seconds * evaluations,
-          'compilation': rates.compile_seconds}, groups)
+          'compilation': rates.compile_seconds},
+      temporary_bytes=rates.temporary_bytes,
+      process_bytes=_process_bytes(joined, rates) if len(specs) == 1 else 0)
+
+
+def _steps(specs):
+  """Returns the steps of all planned rounds of runs."""
+  return sum((spec.federation.planned_rounds or 0) * statistics.fmean(
+      float(spec.steps_C[cohort.trained].sum())
+      for cohort in spec.federation.first_cohorts(ROUNDS)) for spec in specs)
+
+
+def _process_bytes(spec, rates):
+  state, copy, *_ = (part.size for part in memory_lib.on_host(spec))
+  num_jobs = spec.shape.jobs_per_device * spec.shape.num_devices
+  return rates.resident_bytes + state + copy + 3 * spec.client_bytes * num_jobs
 
 
 def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
@@ -238,7 +273,10 @@ def measure(spec: RoundSpec, config: Config) -> Rates:
         simulation.run_round().seconds for _ in range(_REPEATS))
 
   compile_seconds = simulation.compile()
-  for _ in range(first):
+  seconds = simulation.run_round().seconds
+  print(f'compiled in {duration(compile_seconds)}; short rounds take about '
+        f'{duration(seconds * (first + _REPEATS + 2) + 1)}', flush=True)
+  for _ in range(first - 1):
     simulation.run_round()
   long_rows, long = rows_and_seconds()
   planner.clients = [clients_lib.shortened(planner.clients[0], num_examples)]

@@ -154,6 +154,7 @@ class Runs:
 
   Attributes:
     runs: the runs, prepared.
+    axes: the settings in which the runs of a sweep differ; None for one run.
     ended: indices of the runs that have ended.
   """
 
@@ -170,7 +171,7 @@ class Runs:
     Raises:
       UserError: naming the run, if one is impossible.
     """
-    self._root, self._is_sweep = root, axes is not None
+    self.axes, self._root, self._is_sweep = axes, root, axes is not None
     self._has_warned = False  # that there are no locks
     self.runs: list[Prepared] = []
     call = prepare.once()

@@ -157,7 +157,7 @@ def parse_axis(text: str) -> tuple[str, tuple[Any, ...]]:
 def _parse(name, word, where):
   if not word:
     raise UserError(f'{where}: {name} must have values between commas, got an '
-                    'empty one; lists in a file of --sweep may hold empty '
+                    'empty one; lists in a TOML file may hold empty '
                     'strings and values with commas')
   if is_argument(name):
     return parts.parse_value(word)

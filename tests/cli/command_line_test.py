@@ -20,7 +20,7 @@ import sys
 from moon_jax import errors
 from moon_jax.cli import command_line, help_page
 
-def run(config):
+def run(config, named, words):
   print(config.algorithm, flush=True)
   {body}
 

@@ -23,24 +23,29 @@ SCRIPT = """
 import sys
 import types
 import moon_jax.runs
-from moon_jax import sweep as main
+from moon_jax import train
 
-def run(sweep, workdir, max_runs, part):
-  print('run', len(sweep.configs), workdir, max_runs, part)
-  summaries = [dict(rounds=2, test_accuracy=.5, best_test_accuracy=.6)
-               for _ in sweep.configs]
-  summaries[-1] = {last}
-  return summaries
+class Runs:
+
+  def __init__(self, configs, axes, root):
+    self.configs, self.root = configs, root
+
+  def train(self, max_runs, part):
+    print('run', len(self.configs), self.root, max_runs, part)
+    summaries = [dict(rounds=2, test_accuracy=.5, best_test_accuracy=.6)
+                 for _ in self.configs]
+    summaries[-1] = {last}
+    return summaries
 
 fake = types.ModuleType('moon_jax.runs.run')
-fake.run_sweep = run
+fake.Runs = Runs
 sys.modules['moon_jax.runs.run'] = moon_jax.runs.run = fake
 plan = types.ModuleType('moon_jax.runs.plan')
-plan.dry_run = lambda sweep, workdir, max_runs, part: (
-    f'plan of {{len(sweep.configs)}} runs in {{workdir}}')
+plan.dry_run = lambda runs, max_runs, part, is_measured: (
+    f'plan of {{len(runs.configs)}} runs in {{runs.root}}')
 sys.modules['moon_jax.runs.plan'] = moon_jax.runs.plan = plan
-sys.argv[0] = 'moon_jax.sweep'
-main.main()
+sys.argv[0] = 'moon_jax.train'
+train.main()
 """
 
 
@@ -109,7 +114,7 @@ def test_a_diverged_run_ends_with_status_1_after_the_table(started, tmp_path):
       '--grid=seed=0,1', f'--workdir={tmp_path}',
       last="{'diverged': 'NaN', 'rounds': 1}")
   assert status == 1 and '1 of 2 (1 diverged)' in out and 'table: ' in out
-  assert err == ('moon_jax.sweep: 1 of 2 runs diverged; the table names '
+  assert err == ('moon_jax.train: 1 of 2 runs diverged; the table names '
                  'them\n')
 
 

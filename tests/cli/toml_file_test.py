@@ -1,4 +1,4 @@
-"""Files of --sweep."""
+"""TOML files of runs."""
 
 import pytest
 

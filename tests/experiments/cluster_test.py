@@ -33,12 +33,12 @@ def test_a_task_of_the_array_trains_its_part(tmp_path, monkeypatch):
   srun.chmod(0o755)
   script = CLUSTER / 'slurm_sweep.sh'
   done = subprocess.run(
-      ['bash', script, '--sweep=experiments/tables/mu.toml',
+      ['bash', script, 'experiments/tables/mu.toml',
        '--workdir=a directory'], check=True, text=True, capture_output=True,
       env={'PATH': f'{tmp_path}:/usr/bin:/bin', 'SLURM_ARRAY_TASK_ID': '3',
            'SLURM_ARRAY_TASK_COUNT': '4'})
   words = done.stdout.splitlines()
-  assert words[:3] == ['python', '-m', 'moon_jax.sweep']
+  assert words[:3] == ['python', '-m', 'moon_jax.train']
   assert '--workdir=a directory' in words
   check_part(words[3:], (3, 4), monkeypatch)
   assert '#SBATCH --array=0-3\n' in script.read_text()
@@ -50,7 +50,7 @@ def test_a_pod_of_the_indexed_job_trains_its_part(monkeypatch):
   assert job['completionMode'] == 'Indexed'
   container, = job['template']['spec']['containers']
   words = container['command']
-  assert words[:3] == ['python', '-m', 'moon_jax.sweep']
+  assert words[:3] == ['python', '-m', 'moon_jax.train']
   last = job['completions'] - 1
   check_part([word.replace('$(JOB_COMPLETION_INDEX)', str(last))
               for word in words[3:]], (last, job['completions']), monkeypatch)

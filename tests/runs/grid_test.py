@@ -191,7 +191,7 @@ def test_arguments_are_parsed(text, expected):
     ('mu=1,5', "--grid mu=1,5 must name a setting of a run, got 'mu'; "
      "the nearest is 'algorithm.mu'"),
     ('algorithm=moom', 'Did you mean --algorithm=moon?'),
-    ('algorithm.mu=1,,2', 'lists in a file of --sweep may hold empty strings'),
+    ('algorithm.mu=1,,2', 'lists in a TOML file may hold empty strings'),
     ('seed=1.5', "--seed must be an int; got '1.5'"),
     ('augment=2', "--augment must be a bool; got '2'"),
     ('moo=1', "--grid moo=1 must name a setting of a run, got 'moo'"),

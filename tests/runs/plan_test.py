@@ -1,7 +1,9 @@
 """Tests plans of sweeps: their programs and the cost."""
 
 import dataclasses
+import re
 
+import jax
 import pytest
 
 from moon_jax.config import Config
@@ -11,7 +13,9 @@ from moon_jax.runs import grid, plan
 from moon_jax.runs import run as run_lib
 from moon_jax.simulation import agreement, build, round_spec
 from moon_jax.simulation import memory as memory_lib
+from moon_jax.simulation.simulation import Simulation
 from support import small_runs
+from support.small_runs import raising
 
 BASE = Config(
     dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,
@@ -20,6 +24,7 @@ DATASET = sources.load_dataset('breast_cancer', '')
 RATES = plan.Rates(
     seconds_per_row=2., seconds_per_job=.5, evaluation_seconds=6.,
     temporary_bytes=10**9, compile_seconds=100.)
+MEASURED = RATES._replace(seconds_per_job=.5, resident_bytes=10**9)
 
 
 def spec_of(config, like=None):
@@ -139,7 +144,8 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(monkeypatch, tmp_path):
   monkeypatch.setattr(plan, 'measure', measure)
   sweep = grid.Sweep.grid(
       BASE, **{'algorithm.mu': [1, 5]}, seed=range(3))
-  text = plan.dry_run(sweep, str(tmp_path))
+  text = plan.dry_run(run_lib.Runs(
+      sweep.configs, sweep.axes, str(tmp_path)), is_measured=True)
   assert not [*tmp_path.iterdir()]
   assert measured == [0]
   for words in ('program 1 of 1: 6 runs, 0 of them ended',
@@ -150,17 +156,21 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(monkeypatch, tmp_path):
     assert words in text, words
   monkeypatch.setattr(run_lib.Runs, 'result', lambda self, index: (
       {'rounds': 7} if index < 4 else None))
-  text = plan.dry_run(sweep, str(tmp_path), max_runs=1)
+  text = plan.dry_run(run_lib.Runs(
+      sweep.configs, sweep.axes, str(tmp_path)), max_runs=1, is_measured=True)
   assert measured == [0, 1, 2]  # unfinished runs
   assert text.startswith(
       '4 of 6 runs are finished\nprogram 1 of 2: 1 run, 0 of them ended\n')
   assert 'total: 2 runs to train in 2 programs;' in text
-  text = plan.dry_run(sweep, str(tmp_path), part=(0, 2))
+  text = plan.dry_run(run_lib.Runs(
+      sweep.configs, sweep.axes, str(tmp_path)), part=(0, 2),
+                      is_measured=True)
   assert 'program 1 of 2, part 0/2: 3 runs, 3 of them ended\n' in text
   assert 'program 2 of 2, part 1/2: 3 runs, 1 of them ended\n' in text
   monkeypatch.setattr(
       run_lib.Runs, 'result', lambda self, index: {'rounds': 7})
-  assert plan.dry_run(sweep, str(tmp_path)).endswith(
+  assert plan.dry_run(run_lib.Runs(
+      sweep.configs, sweep.axes, str(tmp_path)), is_measured=True).endswith(
       'total: all runs are finished')
 
 
@@ -172,3 +182,38 @@ def test_long_axes_are_shortened():
       'seed=0,1,2,...,8 algorithm.mu=0.5,1')
   assert plan.runs_text([changed(algorithm='fedavg')], axes) == (
       'seed=0')
+
+
+def test_the_estimates_are_those_of_the_round(monkeypatch):
+  """8 of 16 clients, of 9 steps each, train on two lanes."""
+  monkeypatch.setattr(plan, 'measure', lambda spec, config: MEASURED)
+  config = Config(
+      dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,
+      participation=.5, local_epochs=3, batch_size=8,
+      algorithm='moon(num_negatives=2)', num_rounds=7, eval_every=2, lanes=2)
+  text = plan.dry_run(run_lib.Runs([config]), is_measured=True)
+  for words in ('2 lanes on 2 devices; 7 rounds, 36 rows per round',
+                'utilization of the lanes: 1.000', 'evaluation 24 s'):
+    assert words in text, text
+  simulation = Simulation(build.federation(config))
+  jobs = len(simulation.planner.plan(0).jobs.run)
+  client = sum(x.nbytes for x in jax.tree.leaves(
+      simulation.state.clients)) // 16
+  # The state of all clients, its copy for a checkpoint, and that of jobs.
+  process = 10**9 + client * (2 * 16 + 3 * jobs)
+  assert f'runs it here: {process / 1e9:,.3f} GB' in text
+  monkeypatch.setattr(plan, 'measure', raising(AssertionError('it measures')))
+  sizes = plan.dry_run(run_lib.Runs([config]))
+  assert 'memory of the machine' in sizes and 'time: ' not in sizes
+
+
+@pytest.mark.slow
+def test_the_command_measures(whole, tmp_path):
+  flags = ('--dataset=breast_cancer --model=mlp --num_clients=4 '
+           '--partition.beta=50 --local_epochs=9 --batch_size=16 '
+           '--num_rounds=5 --dry_run --measure').split()
+  done = whole.run('train', *flags, cwd=tmp_path, module='moon_jax')
+  assert done.status == 0, done.err
+  [rows] = re.findall(r'([\d,]+) rows per round', done.out)
+  assert int(rows.replace(',', '')) > 200  # clients were shortened to measure
+  assert 'time: ' in done.out and 'memory of the machine' in done.out

@@ -42,9 +42,11 @@ def modules(text: str) -> dict[str, str]:
 
 
 def commands(text: str) -> list[str]:
-  """Returns the flags of each command that trains, in order."""
-  return re.findall(
+  """Returns the flags of each command that trains one run, in order."""
+  lines = re.findall(
       r'^(?:python -m moon_jax\.|moon-jax )train (.*)', text, re.MULTILINE)
+  return [line for line in lines
+          if not re.search(r'--grid|--dry_run|\.toml', line)]
 
 
 def config_of(flags_of_command: str, **changes) -> Config:
@@ -54,16 +56,18 @@ def config_of(flags_of_command: str, **changes) -> Config:
 
 
 def sweep_of(words: list[str]) -> grids.Named:
-  """Returns the named sweep of the words after `python -m moon_jax.sweep`."""
+  """Returns the named sweep of the words after `python -m moon_jax.train`."""
   own = argparse.ArgumentParser(allow_abbrev=False)
   own.add_argument('--grid', action='append', default=[])
-  own.add_argument('--sweep', default='')
   own.add_argument('--max_runs')
   own.add_argument('--dry_run', action='store_true')
+  own.add_argument('--measure', action='store_true')
   found, rest = own.parse_known_args(words)
+  paths = [word for word in rest if word.endswith('.toml')]
+  rest = [word for word in rest if word not in paths]
   named = {match[1] for word in rest if (match := re.match(r'--(\w+)', word))}
   return grids.build(
-      command_line.config_of(rest), named, found.grid, found.sweep)
+      command_line.config_of(rest), named, found.grid, *paths)
 
 
 def execute(program: str, name: str, names: dict | None = None) -> dict:

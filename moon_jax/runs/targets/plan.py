@@ -1,4 +1,4 @@
-"""Plans a run on a GPU without one: python -m moon_jax.plan --target=GPU.
+"""Plans a run on a GPU without one: moon-jax train --dry_run --target=GPU.
 
 XLA compiles the configured round from a description of the GPU, which needs
 the compiler that `jax[cuda12]` installs, but no GPU. Without the GPU it cannot
