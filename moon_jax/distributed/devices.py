@@ -82,11 +82,11 @@ def put(tree: Any, on: Mesh, spec: PartitionSpec = WHOLE) -> Any:
 
 
 def _put_local(x, sharding):
-  if isinstance(x, jax.Array) and not x.is_fully_addressable:
-    return jax.device_put(x, sharding)
   if jax.dtypes.issubdtype(getattr(x, 'dtype', None), jax.dtypes.prng_key):
     return jax.random.wrap_key_data(
         _put_local(jax.random.key_data(x), sharding))
+  if isinstance(x, jax.Array) and not x.is_fully_addressable:
+    return jax.device_put(x, sharding)
   x = np.asarray(x)
   return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
