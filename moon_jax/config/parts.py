@@ -432,13 +432,13 @@ def normal(kind: str, part: Part) -> Part:
       values[name] = known[name].check(value)
   for name, x in known.items():
     if x.is_required and name not in values:
-      values = kinds.KINDS[kind].values if part.is_own else ()
+      of_run = kinds.KINDS[kind].values if part.is_own else ()
       raise UserError(
           f'{kind}={part.name}', f'needs a value of {name}', '',
           f'The run has one: annotate it as {name}: moon_jax.FromRun[...]'
-          if name in values else f'Give {setting(f"{kind}.{name}")}' + (
+          if name in of_run else f'Give {setting(f"{kind}.{name}")}' + (
               f'; values of the run, annotated as moon_jax.FromRun[...], are '
-              f'{", ".join(values)}' if values else ''))
+              f'{", ".join(of_run)}' if of_run else ''))
   return Part(part.name, tuple(
       (name, values[name]) for name, x in known.items()
       if name in values and not (

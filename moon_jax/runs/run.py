@@ -68,7 +68,9 @@ def run(config: Config, callbacks: Sequence[Callable] = (),
                     f"dataset='digits'); got a {type(config).__name__}")
   check_lists(callbacks, loggers)
   host.share_cores()
-  return Runs([checks.validate(config)]).train(callbacks, loggers)[0]
+  summary, = Runs([checks.validate(config)]).train(callbacks, loggers)
+  assert summary is not None  # it has ended, or an error was raised
+  return summary
 
 
 def run_sweep(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
@@ -176,7 +178,7 @@ class Runs:
     self.runs: list[Prepared] = []
     call = prepare.once()
     for config in configs:
-      name = values.run_name(config, axes) if self._is_sweep else ''
+      name = '' if axes is None else values.run_name(config, axes)
       with _naming(name):  # `Sweep.grid` may not have made it
         if self._is_sweep:
           config = checks.validate(config)
@@ -263,7 +265,8 @@ class Runs:
     if not self._is_sweep:
       path = self.runs[0].workdir.path
       return f'the run in {setting("workdir", path)} is complete'
-    diverged = sum('diverged' in self.result(index) for index in self.ended)
+    diverged = sum(
+        'diverged' in (self.result(index) or ()) for index in self.ended)
     return (f'{len(self.ended) - diverged} of {len(self.runs)} runs are '
             'finished' + f', {diverged} diverged' * bool(diverged))
 
@@ -301,8 +304,8 @@ class Runs:
   def _agreeing(self, group):
     """Yields runs whose splits allow one program, and how many fit in it."""
     size_of = lambda spec: sum(need.size for need in memory_lib.needs(spec))
-    found: dict[Hashable, list[int]] = {}
-    largest: dict[Hashable, RoundSpec] = {}
+    found: dict[tuple, list[int]] = {}
+    largest: dict[tuple, RoundSpec] = {}
     for index, spec in zip(group, self.specs(group)):
       facts = tuple(agreement.of(spec).items())
       found.setdefault(facts, []).append(index)
