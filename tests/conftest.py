@@ -192,7 +192,7 @@ def undrawn():
     patch.setattr(heatmap, 'draw', lambda counts_CK, class_names, path, names: (
         path.write_bytes(b'')))
     patch.setattr(timeline_plot, 'draw',
-                  lambda timeline, path: path.write_bytes(b''))
+                  lambda timeline, path, names: path.write_bytes(b''))
     yield
 
 

@@ -4,6 +4,7 @@ docs/looking_at_runs.md describes the tables.
 """
 
 from collections.abc import Sequence
+import dataclasses
 import math
 import statistics
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from moon_jax.results import paired, runs_frame, stats
 from moon_jax.results.arms import Arm
 from moon_jax.results.read import Run
 from moon_jax.results.tables import Table, wrapped
+from moon_jax.runs import values
 from moon_jax.runs.table import SEEDS
 from moon_jax.view.text import duration, fixed, metric
 
@@ -38,7 +40,8 @@ class Compared(NamedTuple):
 
 
 def of(runs: Sequence[Run], metric: str, *, baseline: str = '',
-       target: float | None = None, is_sorted: bool = True) -> Compared:
+       target: float | None = None, is_sorted: bool = True,
+       labels: Sequence[str] = ()) -> Compared:
   """Returns what is compared.
 
   Args:
@@ -49,6 +52,7 @@ def of(runs: Sequence[Run], metric: str, *, baseline: str = '',
     target: the value of "rounds to"; None for the mean last value of the
       baseline.
     is_sorted: whether arms are sorted by their settings.
+    labels: "ARM=TEXT" for arms that get another label; see `renamed`.
 
   Raises:
     UserError: if the target is impossible, or no single arm has the setting.
@@ -63,6 +67,7 @@ def of(runs: Sequence[Run], metric: str, *, baseline: str = '',
   if is_sorted:
     # The names of directories end with hashes: their order means nothing.
     arms.sort(key=arms_lib.order)
+  arms = renamed(arms, labels)
   bases = baselines(arms, baseline)
   last = lambda arm: statistics.mean(  # exact: fmean may be above equal numbers
       run.values(metric)[-1] for run in arm.runs.values()
@@ -72,13 +77,63 @@ def of(runs: Sequence[Run], metric: str, *, baseline: str = '',
       [target or last(base or arm) for arm, base in zip(arms, bases)])
 
 
+def renamed(arms: Sequence[Arm], labels: Sequence[str]) -> list[Arm]:
+  """Returns arms with other labels.
+
+  Args:
+    arms: in their order.
+    labels: "ARM=TEXT": the label, the method as it was called, such as
+      moon(mu=1), or a setting of one arm, and its new label. Both may contain
+      "=".
+
+  Raises:
+    UserError: if a text is no label of one arm, or two arms get the same one.
+  """
+  texts: dict[int, str] = {}
+  for label in labels:
+    # The longest beginning that names arms: moon(mu=1)=MOON has two "=".
+    ends = [i for i, character in enumerate(label) if character == '=']
+    matching, end = next(
+        ((found, i) for i in reversed(ends)
+         if (found := _named(arms, label[:i].strip()))), ([], 0))
+    new = label[end + 1:].strip()
+    if len(matching) != 1 or not new:
+      raise UserError(
+          'label', 'must be ARM=TEXT for one row, such as '
+          f"'{arms[0].label}=Ours'", label,
+          (f'{len(matching)} rows have it' if new else 'The text is empty')
+          + f'; the rows are {"; ".join(arm.label for arm in arms)}')
+    texts[arms.index(matching[0])] = new
+  made = [dataclasses.replace(arm, title=texts[i], named=()) if i in texts
+          else arm for i, arm in enumerate(arms)]
+  shown = [arm.label for arm in made]
+  if texts and (repeated := {name for name in shown if shown.count(name) > 1}):
+    raise UserError('label', 'must give each row a label of its own',
+                    ', '.join(sorted(repeated)))
+  return made
+
+
+def _named(arms, name):
+  """Returns the arms with a label, a method as it was called, or a setting."""
+  def has(arm):
+    return name == arm.label or name in (
+        str(arm.config.algorithm), *arm.settings.values(),
+        *(f'{setting.rpartition(".")[2]}={value}'
+          for setting, value in arm.settings.items()),
+        *(f'{setting}={value}' for setting, value in arm.settings.items()))
+
+  try:
+    calls = [arm for arm in arms if '(' in name and values.is_value(
+        arm.config, 'algorithm', name)]
+  except UserError:  # no call
+    calls = []
+  return calls or [arm for arm in arms if has(arm)]
+
+
 def baselines(arms: Sequence[Arm], name: str = '') -> list[Arm | None]:
   """Returns the baseline of each arm, None of a baseline; see `of`."""
   if name:
-    matching = [arm for arm in arms if name == arm.label or name in (
-        *arm.settings.values(), *(f'{setting.rpartition(".")[2]}={value}'
-                                  for setting, value in arm.settings.items()),
-        *(f'{setting}={value}' for setting, value in arm.settings.items()))]
+    matching = _named(arms, name)
     if len(matching) != 1:
       raise UserError(
           'baseline', 'must be a setting of one row', name,

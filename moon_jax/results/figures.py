@@ -2,29 +2,35 @@
 
 Figures of pages are 3.8 inches wide with texts of 10 points, which is legible
 on a phone (358 CSS pixels) and three in a row on a wide screen. Each has one
-panel, whose lines are labelled at their ends.
+panel, whose lines are labelled at their ends. Files have the size that the user
+gives. All texts of a figure have one size: 10 points, or 8 if the figure is
+narrower than one of a page, such as a column of a paper.
 
 A method has the same colour in all figures (the most used ones have those of
 Okabe and Ito, Color Universal Design, https://jfly.uni-koeln.de/color/), with a
 contrast of 3 or more to white. Lines of one method are shades of it, in their
-order, and lines whose colours are close differ in their dashes.
+order. Six lines differ in their dashes; of more lines, those whose colours are
+close do.
 """
 
 from collections.abc import Callable, Sequence
 import colorsys
+import contextlib
 import io
 import itertools
 import pathlib
 import re
 import textwrap
 from typing import Any, NamedTuple, TYPE_CHECKING
+import warnings
 
 import numpy as np
 from scipy import optimize
 
 from moon_jax.config.kinds import METHODS
+from moon_jax.config.methods import METHODS as METHOD_ROWS
 from moon_jax.errors import UserError
-from moon_jax.results import rounds_frame
+from moon_jax.results import rounds_frame, stats
 from moon_jax.results.read import Run
 
 if TYPE_CHECKING:
@@ -43,12 +49,20 @@ _DASHES = ('-', (0, (4, 1.2)), (0, (1, 1)), (0, (5, 1.2, 1, 1.2)),
 _NEAR = .22  # distance in Oklab of colours that thin lines hardly tell apart
 _EARLY = .1  # of the x axis, that a line may end before it to have a leader
 _WIDTH = 3.8  # inches; on a phone 10 points are then 13 CSS pixels
+_POINTS, _POINTS_OF_COLUMN = 10, 8  # of texts; papers want 7 at least
 _LABEL_WIDTH = 16  # characters of a line of a label
-_LINE_HEIGHT = .17  # inches
-_AROUND = .75  # inches of a figure that are above and below its axes
+_LINE_HEIGHT = .017  # inches per point
+_AROUND = .075  # inches per point that are above and below the axes
+_CHARACTER = .55  # width of a character, in its height
+_LEAST = .6  # inches of axes that still show something
+_FILE_WIDTH = 9.  # inches, where the user gives no size
+_RUN_SIZE = 10., 7.5  # inches of the panels of a run
+_DPI = 200
 _STYLE = {
-    'font.family': 'sans-serif', 'font.size': 10, 'axes.titlesize': 11,
-    'axes.titleweight': 'bold', 'axes.grid': True, 'grid.color': '#dddddd',
+    'font.family': 'sans-serif', 'axes.titlesize': 'medium',
+    'axes.titleweight': 'bold', 'figure.titlesize': 'medium',
+    'pdf.fonttype': 42,  # TrueType: publishers refuse type 3
+    'axes.grid': True, 'grid.color': '#dddddd',
     'grid.linewidth': .6, 'axes.spines.top': False, 'axes.spines.right': False,
     'axes.axisbelow': True, 'legend.frameon': False,
     'legend.handlelength': 2.6, 'svg.fonttype': 'none'}
@@ -60,9 +74,26 @@ _LMS_TO_LAB = np.array([[.2104542553, .7936177850, -.0040720468],
                         [1.9779984951, -2.4285922050, .4505937099],
                         [.0259040371, .7827717662, -.8086757660]])
 
+_MOST_NAMED = 40  # clients with names, or numbers, in a panel
+_MOST_MARKED = 40  # points of a line with markers
+
 # Metrics of the panels of a run, as regular expressions.
 _PANELS = {'accuracy': 'accuracy$', 'loss': 'loss$|entropy$|^proximal_term$',
            'client drift': '^drift$|^update_cosine$'}
+_MODELS = {
+    '': 'global model', 'global': 'global model', 'local': 'local models',
+    'personal': 'personal models', 'adapted': 'adapted models',
+    'new': 'new clients before training',
+    'new_adapted': 'new clients after training'}
+_DATA = {'test': 'test data', 'validation': 'validation data',
+         'own': "clients' own examples",
+         'heldout': 'held-out examples'}
+_OF_MODEL = re.compile(
+    rf'(?:({"|".join(filter(None, _MODELS))})_)?({"|".join(_DATA)})_'
+    '(?:accuracy|loss)')
+_PLAIN = {'train_loss': 'training loss', 'cross_entropy': 'cross-entropy',
+          'drift': 'distance to the global model',
+          'update_cosine': 'cosine of two updates'}
 
 
 class Line(NamedTuple):
@@ -90,15 +121,28 @@ def svg(draw: Callable[[Any], None], height: float, name: str) -> str:
   set in a font of the reader, which may be narrower or wider: align texts of
   several lines left.
   """
-  from matplotlib import style
-
-  with style.context(['default', _STYLE | {'svg.hashsalt': name}]):
+  with _style(_WIDTH, name):
     figure = empty(_WIDTH, height)
     draw(figure)
     buffer = io.StringIO()
     figure.savefig(buffer, format='svg', metadata={'Date': None})
   text = buffer.getvalue()
   return text[text.index('<svg'):]
+
+
+@contextlib.contextmanager
+def _style(width, name):
+  """Sets the style of a figure, independent of the settings of the user."""
+  from matplotlib import style
+
+  with style.context(['default', _STYLE | {
+      'font.size': _points(width), 'svg.hashsalt': name}]):
+    yield
+
+
+def _points(width):
+  """Returns the size of all texts of a figure."""
+  return _POINTS if width >= _WIDTH else _POINTS_OF_COLUMN
 
 
 def curves(lines: Sequence[Line], ylabel: str, name: str) -> str:
@@ -108,7 +152,12 @@ def curves(lines: Sequence[Line], ylabel: str, name: str) -> str:
   band. Published values are thin dashed lines in the colour of the method.
   """
   return svg(lambda figure: _draw_curves(figure, lines, ylabel),
-             max(2.7, _AROUND + sum(map(_label_height, lines))), name)
+             max(2.7, _height(lines)), name)
+
+
+def _height(lines):
+  """Returns the inches that the labels of lines need, with what is around."""
+  return _POINTS * (_AROUND + sum(map(_label_height, lines)))
 
 
 def _filled(label):
@@ -123,7 +172,7 @@ def _filled(label):
 
 
 def _label_height(line):
-  """Returns the inches that a label needs."""
+  """Returns the inches that a label needs, per point of its text."""
   label = _filled(line.label)
   return _LINE_HEIGHT * (1.2 + label.count('\n'))
 
@@ -131,11 +180,12 @@ def _label_height(line):
 def _draw_curves(figure, lines, ylabel, xlabel='round'):
   ax = figure.subplots()
   ends = []
+  points = _points(figure.get_figwidth())
   colors = shades([line.method for line in lines])
   for line, color, dashes in zip(lines, colors, _dashes(colors)):
     values = line.curves.dropna()  # rounds that all runs have evaluated
     means = values.mean(axis=1)
-    ax.plot(means, color=color, linewidth=1.6, linestyle=dashes,
+    ax.plot(means, color=color, linewidth=.16 * points, linestyle=dashes,
             marker='o' if len(means) == 1 else '')
     if values.shape[1] > 1:
       ax.fill_between(values.index, values.min(axis=1), values.max(axis=1),
@@ -146,7 +196,7 @@ def _draw_curves(figure, lines, ylabel, xlabel='round'):
     if len(means):
       ends.append((means.iloc[-1], means.index[-1], line, color))
   ax.set(xlabel=xlabel, ylabel=ylabel)
-  if xlabel == 'round':
+  if xlabel.startswith('round'):
     _set_integer_ticks(ax)
   _label_ends(ax, sorted(ends, key=lambda end: end[0]))
 
@@ -156,8 +206,9 @@ def _label_ends(ax, ends):
   if not ends:
     return
   low, high = ax.get_ylim()
+  width, height = ax.figure.get_size_inches()
   heights = np.array([_label_height(line) for _, _, line, _ in ends]) * (
-      high - low) / (ax.figure.get_figheight() - _AROUND)
+      high - low) / max(height / _points(width) - _AROUND, .01)
   # The least squares of the distances to the ends, without overlaps.
   offsets = np.cumsum(heights) - heights / 2
   starts = optimize.isotonic_regression([end[0] for end in ends] - offsets).x
@@ -212,13 +263,14 @@ def shades(methods: Sequence[str]) -> list[str]:
 
 
 def _dashes(colors):
-  """Returns a line style for each colour; colours that are near have others."""
+  """Returns a line style for each colour, different ones for near colours."""
   found: list[Any] = []
   for color in colors:
     nearest = [min((distance(color, other) for other, used in zip(
         colors, found) if used == style), default=1.) for style in _DASHES]
     far = [style for style, gap in zip(_DASHES, nearest) if gap >= _NEAR]
-    found.append(far[0] if far else _DASHES[int(np.argmax(nearest))])
+    found.append(min(far, key=found.count) if far else
+                 _DASHES[int(np.argmax(nearest))])
   return found
 
 
@@ -262,61 +314,160 @@ def scatter(panels: Sequence[tuple[str, np.ndarray, Sequence[str]]], name: str
   return svg(draw, 3.6 * len(panels) + .12 * len(classes) + .2, name)
 
 
-# ---------------------------------------------------------------- PNG files
+# --------------------------------------------------------------------- files
 
 
 def save_curves(lines: Sequence[Line], ylabel: str, path: pathlib.Path,
-                xlabel: str = 'round') -> pathlib.Path:
-  """Draws `curves` to a file; returns its path, whose ending may be added."""
-  made = empty(9, max(5., _AROUND + sum(map(_label_height, lines))))
-  _draw_curves(made, lines, ylabel, xlabel)
-  return _save(made, path)
-
-
-def draw(run: Run, path: pathlib.Path) -> pathlib.Path:
-  """Draws a run to a file; returns its path, whose ending may be added.
+                xlabel: str = 'round',
+                size: tuple[float, float] | None = None) -> pathlib.Path:
+  """Draws `curves` to a file; returns its path, whose ending may be added.
 
   Raises:
-    UserError: if the run has no metrics yet, or the file cannot be written.
+    UserError: if the size, width and height in inches, has no room for the
+      labels, or the file cannot be written.
+  """
+  return _save(lambda figure: _draw_curves(figure, lines, ylabel, xlabel), path,
+               (_FILE_WIDTH, max(5., _height(lines))), size)
+
+
+def draw(run: Run, path: pathlib.Path,
+         size: tuple[float, float] | None = None) -> pathlib.Path:
+  """Draws a run to a file; returns its path, whose ending may be added.
+
+  The panels share one legend: a colour is the same model on the same data.
+
+  Raises:
+    UserError: if the run has no metrics yet, the size, width and height in
+      inches, is too small, or the file cannot be written.
   """
   if not run.lines:
     raise UserError('', f'{run.path} must have metrics to plot', 'none yet',
                     'Wait for its first round')
-  from matplotlib.ticker import PercentFormatter
-  import pandas as pd
+  return _save(lambda figure: _draw_run(figure, run), path, _RUN_SIZE, size)
 
-  rounds, config = rounds_frame([run]).droplevel('run'), run.config
-  line = run.line_of_clients() or {'round': 0, 'clients': {}}
-  clients = pd.DataFrame(line['clients']).filter(regex=_PANELS['accuracy'])
-  clients = clients.astype(float).apply(np.sort)  # NaN is last
-  made = empty(10, 7)
-  made.suptitle(f'{config.algorithm}, {config.dataset}, seed {config.seed}: '
-                f'{run.path.name} ({run.state.kind})')
+
+def _draw_run(figure, run):
+  from matplotlib.ticker import PercentFormatter
+
+  width, height = figure.get_size_inches()
+  characters = int(width * 72 / _CHARACTER / _points(width))  # of a line
+  figure.suptitle(textwrap.fill(_title_of(run), characters))
+  rounds = rounds_frame([run]).droplevel('run')
+  clients, where = _client_panel(run, int(width * 36 / _points(width)))
   panels = {title: (rounds.filter(regex=names), 'round')
             for title, names in _PANELS.items()} | {
-                'accuracy of each client': (
-                    clients, f'clients by accuracy, round {line["round"]}')}
+                'accuracy of each client': (clients, where)}
+  shape = (2, 2) if width > .8 * height else (4, 1)
+  names = dict.fromkeys(plain(name) for metrics, _ in panels.values()
+                        for name in metrics if metrics[name].notna().any())
+  colors = [color_of(method) for method in METHODS[:len(names)]]
+  looks = dict(zip(names, zip(colors, _dashes(colors), _MARKERS * 9)))
+  handles = {}
   for axes, (title, (metrics, xlabel)) in zip(
-      made.subplots(2, 2).flat, panels.items()):
+      figure.subplots(*shape).flat, panels.items()):
+    are_named = metrics is clients and metrics.index.dtype == object
     for name, column in metrics.items():
-      y = column.dropna()
-      axes.plot(y, label=name, marker='.' if len(y) < 30 else '')
+      y = column if are_named else column.dropna()
+      if column.notna().any():
+        color, dashes, marker = looks[plain(name)]
+        handle, = axes.plot(
+            y, color=color, linestyle='' if are_named else dashes,
+            marker=marker if len(y) <= _MOST_MARKED else '', markersize=4,
+            label=plain(name))
+        handles.setdefault(plain(name), handle)
     axes.set(title=title if axes.lines else f'{title}: not recorded',
              xlabel=xlabel)
-    _set_integer_ticks(axes)
-    axes.grid(alpha=.3)
+    if are_named:
+      axes.tick_params('x', rotation=90)
+    else:
+      _set_integer_ticks(axes)
     if 'accuracy' in title:
       axes.yaxis.set_major_formatter(PercentFormatter(1))
-    if axes.lines:
-      axes.legend(fontsize=8)
-  return _save(made, path)
+  if handles:
+    figure.legend(handles=[*handles.values()], loc='outside lower center',
+                  ncols=max(1, characters // (max(map(len, handles)) + 8)))
 
 
-def _save(made, path):
+def _title_of(run):
+  """Returns the method with its arguments, the data set, seed and state."""
+  algorithm, config = run.config.algorithm, run.config
+  name = algorithm.name
+  return ', '.join([
+      METHOD_ROWS[name].title if name in METHOD_ROWS else name,
+      *(f'{argument} {value}' for argument, value in algorithm.arguments),
+      config.dataset, f'seed {config.seed}',
+      *([] if run.state.kind == 'finished' else [run.state.kind])])
+
+
+def _client_panel(run, most):
+  """Returns the accuracies of clients, and the label of their axis.
+
+  At most `most` clients are rows with their names, or numbers, the lowest
+  first. Of more clients each column is sorted by itself.
+  """
+  import pandas as pd
+
+  line = run.line_of_clients() or {'round': 0, 'clients': {}}
+  columns = line['clients']
+  made = pd.DataFrame(columns).filter(regex=_PANELS['accuracy']).astype(float)
+  where = f'clients by accuracy, round {line["round"]}'
+  if not len(made) or len(made) > min(most, _MOST_NAMED):
+    return made.apply(np.sort), where  # NaN is last
+  names = run.of_clients('names')
+  numbers = columns['client']
+  known = columns.get('name') or [
+      names[client] if names is not None and client < len(names) else client
+      for client in numbers]
+  labels = [str(name)[:_LABEL_WIDTH] for name in known]
+  if len({*labels}) < len(labels):  # equal once shortened
+    labels = [f'{label} ({client})' for label, client in zip(labels, numbers)]
+  made.index = pd.Index(labels, dtype=object)
+  return made.sort_values(list(made)[:1], kind='stable'), where
+
+
+def plain(metric: str) -> str:
+  """Returns whose accuracy or loss on which data a metric is, in plain words.
+
+  Others have their names in words.
+  """
+  if found := _OF_MODEL.fullmatch(metric):
+    return f'{_MODELS[found[1] or ""]}, {_DATA[found[2]]}'
+  return _PLAIN.get(metric, stats.words(metric))
+
+
+def _save(draw, path, default, size):
+  """Draws to a file of a size, in inches; None for the default size."""
   path = path if path.suffix else path.with_name(f'{path.name}.png')
-  try:
-    made.savefig(path, dpi=120)
-    return path
-  except (OSError, ValueError) as error:
-    raise UserError('out', 'must be a directory that can be written',
-                    f'{path}: {error}') from error
+  width, height = size or default
+  with _style(width, path.stem):
+    made = empty(width, height)
+    draw(made)
+    if size and not _has_room(made):
+      raise UserError(
+          'size', 'must have room for the axes and their labels, in texts of '
+          f'{_points(width)} points', f'{width:g}x{height:g}',
+          f'A larger one is {default[0]:g}x{default[1]:.3g}')
+    try:
+      made.savefig(path, dpi=_DPI)
+      return path
+    except (OSError, ValueError) as error:
+      raise UserError('out', 'must be a directory that can be written',
+                      f'{path}: {error}') from error
+
+
+def _has_room(figure):
+  """Returns whether axes are large enough and texts are in the figure."""
+  from matplotlib.text import Text
+
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore')  # of axes without room
+    figure.draw_without_rendering()
+  is_inside = lambda box: (
+      min(box.x0, box.y0) >= -1 and box.x1 <= figure.bbox.x1 + 1
+      and box.y1 <= figure.bbox.y1 + 1)
+  return all(
+      min(ax.get_window_extent().size) >= _LEAST * figure.dpi
+      and is_inside(ax.get_tightbbox())
+      and all(is_inside(Text.get_window_extent(text)) for text in ax.texts)
+      for ax in figure.axes) and all(
+          is_inside(legend.get_window_extent()) for legend in figure.legends)

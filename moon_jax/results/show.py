@@ -6,7 +6,9 @@ docs/looking_at_runs.md describes it. Published tables are those of
 
 import argparse
 from collections.abc import Callable, Sequence
+import functools
 import pathlib
+import re
 import shlex
 import shutil
 import sys
@@ -31,6 +33,7 @@ from moon_jax.results.read import Run
 _SECONDS = 2.  # between two looks of --follow
 _TABLES = pathlib.Path('experiments', 'tables')
 _FORMATS = 'png', 'pdf', 'svg'
+_MAX_INCHES = 50
 
 
 def main() -> None:
@@ -64,6 +67,10 @@ def main() -> None:
       'and figures')
   add('--format', default='png', metavar='png,pdf,svg', help='formats of the '
       'figures of --out, comma-separated')
+  add('--size', default='', metavar='WIDTHxHEIGHT', help='inches of the '
+      'figures of --out, such as 3.3x2.4 for a column of a paper')
+  add('--label', action='append', default=[], metavar='ARM=TEXT', help='label '
+      "of a row, such as 'moon(mu=1)=Ours'; repeat it for several")
   add('--x', default='round', help='what curves are drawn over: round, '
       'simulated_seconds, or bytes exchanged',
       choices=('round', 'simulated_seconds', 'bytes'))
@@ -86,7 +93,8 @@ class _View(NamedTuple):
   title: str
   sections: Sequence[str | Figure]
   name: str  # of the file of the figure
-  draw: Callable[[pathlib.Path], pathlib.Path]
+  # To a file, of a size in inches.
+  draw: Callable[[pathlib.Path, tuple[float, float] | None], pathlib.Path]
   frame: Callable[[], Any]  # a row per run
 
 
@@ -95,17 +103,34 @@ def _show(arguments: argparse.Namespace) -> None:
   if wrong := {*formats} - {*_FORMATS}:
     raise UserError('format', f'must be of {", ".join(_FORMATS)}',
                     ', '.join(sorted(wrong)))
+  size = _size(arguments.size)
+  if size and not arguments.out:
+    raise UserError('size', 'needs --out=DIR, where the figures are written')
   out = page.directory(arguments.out) if arguments.out else None
   paths = read.find(arguments.runs)
   if len(paths) > 1 and (arguments.clients or arguments.follow):
     raise UserError('clients' if arguments.clients else 'follow',
                     'shows one run', f'{len(paths)} runs', 'Name one')
+  if len(paths) == 1 and arguments.label:
+    raise UserError('label', 'names rows of several runs', 'one run')
   is_compared = len(paths) > 1 or not arguments.clients and (
       arguments.metric or arguments.target is not None)
   view = (_several(paths, arguments) if is_compared
           else _one(paths[0], arguments))
   if out:
-    _write(out, view(), formats)
+    _write(out, view(), formats, size)
+
+
+def _size(text):
+  """Returns width and height in inches; None for the default of a figure."""
+  if not text:
+    return None
+  match = re.fullmatch(r'(\d*\.?\d+)x(\d*\.?\d+)', text)
+  size = tuple(map(float, match.groups())) if match else ()
+  if not size or min(size) < 1 or max(size) > _MAX_INCHES:
+    raise UserError('size', 'must be WIDTHxHEIGHT in inches, each from 1 to '
+                    f'{_MAX_INCHES}, such as 3.3x2.4', text)
+  return size
 
 
 def _is_unicode():
@@ -141,7 +166,7 @@ def _one(path, arguments):
             *describe.sections(run), *table_page.curves(
                 arms.of_runs([run]), _drawn([run], read.metric_of([run])))],
         'run',
-        lambda file: figures.draw(run, file), lambda: runs_frame([run]))
+        functools.partial(figures.draw, run), lambda: runs_frame([run]))
 
   return view
 
@@ -154,13 +179,19 @@ def _several(paths, arguments):
   metric = arguments.metric or read.metric_of(runs)
   compared = compare.of(
       _with_metric(runs, metric), metric, baseline=arguments.baseline,
-      target=arguments.target,
+      target=arguments.target, labels=arguments.label,
       is_sorted=not all(map(read.is_run, arguments.runs)))
   _print(compare.text(compared, shutil.get_terminal_size().columns))
 
   def view():
     from moon_jax.results import figures, table_page
 
+    curves = compare.curves(compared, arguments.x)
+    counts = {len(arm.runs) for arm, _ in curves}
+    n = lambda arm: f' (n={len(arm.runs)})' * (len(counts) > 1)
+    xlabel = arguments.x.replace('_', ' ') + (
+        f' (means and ranges of {max(counts)} runs)'
+        if counts != {1} and len(counts) == 1 else '')
     return _View(
         compared.runs, f'Runs of {" ".join(arguments.runs)}', [
             *compare.sections(compared),
@@ -168,11 +199,9 @@ def _several(paths, arguments):
             *table_page.commands(compared.arms, shlex.join([
                 'moon-jax', 'show', *arguments.runs]), is_table=False)],
         metric.replace('_', '-'),
-        lambda file: figures.save_curves([
-            figures.Line(f'{arm.label} (n={len(arm.runs)})',
-                         arm.config.algorithm.name, made)
-            for arm, made in compare.curves(compared, arguments.x)],
-            stats.label(metric), file, arguments.x.replace('_', ' ')),
+        lambda file, size: figures.save_curves([
+            figures.Line(arm.label + n(arm), arm.config.algorithm.name, made)
+            for arm, made in curves], stats.label(metric), file, xlabel, size),
         lambda: compare.frame(compared))
 
   return view
@@ -184,9 +213,11 @@ def _drawn(runs, metric):
   return [name for name in names if any(run.values(name) for run in runs)]
 
 
-def _write(out, view, formats):
+def _write(out, view, formats, size):
   """Writes a page, tables and figures."""
   out.mkdir(parents=True, exist_ok=True)
+  # First, as a size may be too small.
+  drawn = [view.draw(out / f'{view.name}.{form}', size) for form in formats]
   written = [Page(view.title, '', view.sections).write(out, 'index')]
   tables = {'runs.csv': view.frame(), 'rounds.csv': rounds_frame(view.runs),
             'clients.csv': clients.frames(view.runs)}
@@ -194,8 +225,7 @@ def _write(out, view, formats):
     if len(made):
       made.to_csv(out / name, lineterminator='\r\n', errors='backslashreplace')
       written.append(out / name)
-  written += [view.draw(out / f'{view.name}.{form}') for form in formats]
-  print('\n'.join(map(str, written)), file=sys.stderr)
+  print('\n'.join(map(str, written + drawn)), file=sys.stderr)
 
 
 def _evaluated(paths, metric) -> list[Run]:

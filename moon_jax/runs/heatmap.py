@@ -9,34 +9,39 @@ import numpy as np
 _MAX_LABELS = 30  # more tick labels would overlap
 _MAX_NUMBERED = 20  # more rows or columns have no room for numbers
 _MAX_NAMED = 100  # clients with names, of 7 points across the axis
-_MAX_NAME = 24  # characters of a client's name
+MAX_NAME = 24  # characters of a client's name
 _MAX_COLUMNS = 1500  # more would be narrower than a pixel
 _MAX_SHAPES = 60  # rows or columns of shapes, which make SVG files large
 _NUM_LEVELS = 12  # colours
+# Texts remain texts in vector files; publishers refuse type 3 fonts.
+VECTOR = {'svg.fonttype': 'none', 'pdf.fonttype': 42}
 
 
 def draw(counts_CK: np.ndarray, class_names: Sequence[str],
          path: pathlib.Path, client_names: Sequence[str] | None = None) -> None:
-  """Draws clients on the x axis and classes on the y axis to a PNG file.
+  """Draws clients on the x axis and classes on the y axis to a file.
 
-  If there are too many clients for a column each, a column is the mean of
-  consecutive clients, and the axis says so.
+  The ending of the path is its format: png, pdf or svg. If there are too many
+  clients for a column each, a column is the mean of consecutive clients, and
+  the axis says so. Vector files have at most 100 columns.
 
   `counts_CK` has the examples of each class at each client. Clients without
   names are numbered from 0.
   """
+  from matplotlib import rc_context
   from matplotlib.figure import Figure
 
   num_clients, num_classes = counts_CK.shape
   figure = Figure((np.clip(2.5 + .55 * num_clients, 5, 16),
                    np.clip(1.5 + .4 * num_classes, 4, 12)),
                   layout='constrained')
-  fill(figure, counts_CK, class_names, _MAX_COLUMNS)
+  fill(figure, counts_CK, class_names,
+       _MAX_COLUMNS if path.suffix == '.png' else _MAX_NAMED)
   axes = figure.axes[0]
   if client_names and num_clients <= _MAX_NAMED:
     is_wide = num_clients <= _MAX_NUMBERED
     axes.set_xticks(range(num_clients), [
-        name[:_MAX_NAME] for name in client_names], rotation=45 + 45 * (
+        name[:MAX_NAME] for name in client_names], rotation=45 + 45 * (
             not is_wide), ha='right' if is_wide else 'center',
                     fontsize=None if is_wide else 7)
   if max(num_clients, num_classes) <= _MAX_NUMBERED:
@@ -46,7 +51,8 @@ def draw(counts_CK: np.ndarray, class_names: Sequence[str],
       axes.text(
           client, k, count, ha='center', va='center', fontsize=8,
           color='white' if count > counts_CK.max() / 2 else 'black')
-  figure.savefig(path, dpi=120)
+  with rc_context(VECTOR):
+    figure.savefig(path, dpi=120)
 
 
 def fill(figure: Any, counts_CK: np.ndarray, class_names: Sequence[str],

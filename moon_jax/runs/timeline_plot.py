@@ -1,18 +1,21 @@
 """Draws simulated time: who trains when, and how stale updates are."""
 
+from collections.abc import Sequence
 import itertools
 import pathlib
 
 import numpy as np
 
 from moon_jax.data.clock import Timeline
+from moon_jax.runs.heatmap import MAX_NAME, VECTOR
 
 _MAX_CLIENTS = 40  # rows of the picture
 _MAX_STEPS = 30  # whose ends have room for lines
 
 
-def draw(timeline: Timeline, path: pathlib.Path) -> None:
-  """Draws the beginning of a timeline to a PNG file.
+def draw(timeline: Timeline, path: pathlib.Path,
+         client_names: Sequence[str] | None = None) -> None:
+  """Draws the beginning of a timeline to a file.
 
   A bar lasts from the start of a client, whose update counts, to its arrival,
   and is darker the more server steps are between them. Vertical lines are the
@@ -21,9 +24,10 @@ def draw(timeline: Timeline, path: pathlib.Path) -> None:
 
   Args:
     timeline: of rounds or server steps; it must have spans.
-    path: of the PNG file.
+    path: of the file; its ending is the format: png, pdf or svg.
+    client_names: of all clients; those without names are numbered from 0.
   """
-  from matplotlib import cm
+  from matplotlib import cm, rc_context
   from matplotlib.figure import Figure
 
   shown, row = _shown(timeline)
@@ -50,7 +54,9 @@ def draw(timeline: Timeline, path: pathlib.Path) -> None:
   axes.set(xlabel='simulated time (s)', ylabel='client', xlim=(0, last),
            title=f'{len(row)} clients in the first {shown:,} of '
            f'{len(timeline.seconds):,} {word}')
-  axes.set_yticks(range(len(row)), row, fontsize=7)
+  axes.set_yticks(range(len(row)), [
+      client_names[client][:MAX_NAME] for client in row
+  ] if client_names else row, fontsize=7)
   axes.invert_yaxis()
   axes.grid(visible=False)
   if below:
@@ -58,7 +64,8 @@ def draw(timeline: Timeline, path: pathlib.Path) -> None:
     below[0].bar(range(len(counts)), counts, color='#0072B2')
     below[0].set(xlabel='staleness (server steps)', ylabel='updates',
                  title='All updates')
-  figure.savefig(path, dpi=120)
+  with rc_context(VECTOR):
+    figure.savefig(path, dpi=120)
 
 
 def _shown(timeline):

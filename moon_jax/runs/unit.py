@@ -295,7 +295,9 @@ def _draw_partition(recorder, drawn):
 
 
 def _draw_timeline(recorder):
-  timeline = recorder.simulation.federation.rounds.timeline
+  federation = recorder.simulation.federation
+  timeline = federation.rounds.timeline
   if timeline is not None and timeline.spans:
     with recorder.workdir.writing():
-      timeline_plot.draw(timeline, recorder.workdir.path / 'timeline.png')
+      timeline_plot.draw(timeline, recorder.workdir.path / 'timeline.png',
+                         clients_lib.names(federation.clients))

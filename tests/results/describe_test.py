@@ -135,8 +135,11 @@ def test_a_task_without_accuracies_has_losses(tmp_path, monkeypatch):
   empty, losses, _, clients = drawn[0].axes
   assert empty.get_title() == 'accuracy: not recorded'
   assert [line.get_label() for line in losses.lines] == [
-      'train_loss', 'test_loss']
-  assert [line.get_ydata().tolist() for line in clients.lines] == [[.25, .25]]
+      'training loss', 'global model, test data']
+  line, = clients.lines  # a client has no value
+  assert line.get_ydata()[:2].tolist() == [.25, .25]
+  assert [label.get_text() for label in clients.get_xticklabels()] == [
+      '1', '0', '2']
 
 
 def test_evaluations_are_those_of_the_metric_that_is_shown(tmp_path):

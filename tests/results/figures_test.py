@@ -4,15 +4,17 @@ import itertools
 import re
 import sys
 
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 import numpy as np
 import pandas as pd
 import pytest
 
 from moon_jax.config.kinds import METHODS
-from moon_jax.results import figures
+from moon_jax.errors import UserError
+from moon_jax.results import figures, read
 from moon_jax.results.figures import Line
-from support import page_checks
+from support import made_runs, page_checks
 
 NAN = np.nan
 
@@ -155,6 +157,83 @@ def test_lines_look_different(drawn, methods):
   for (color, dashes), (other, others) in itertools.combinations(seen, 2):
     assert dashes != others or figures.distance(color, other) >= .2
   assert min(page_checks.contrast(color, '#ffffff') for color, _ in seen) >= 3
+
+
+def test_six_lines_differ_in_their_dashes_too(drawn):
+  axes, = curves([line(f'{i}', method, [[0., i]]) for i, method in enumerate(
+      ('fedavg', 'fedprox', 'moon', 'moon', 'moon', 'fedrep'))]).axes
+  assert len({str(one._dash_pattern) for one in axes.lines}) == 6
+
+
+@pytest.fixture
+def saved(monkeypatch):
+  """The figures that are written to files."""
+  kept = []
+  monkeypatch.setattr(Figure, 'savefig', lambda figure, *args, **kwargs:
+                      kept.append(figure))
+  return kept
+
+
+def sizes_of_texts(figure):
+  figure.draw_without_rendering()  # makes the labels of ticks
+  return {text.get_fontsize() for text in figure.findobj(Text)
+          if text.get_text()}
+
+
+@pytest.mark.parametrize('size, points', [((3.3, 2.4), 8), ((7., 4.), 10)])
+def test_files_have_the_size_and_one_measure_of_texts(
+    size, points, saved, tmp_path):
+  lines = [line(label, 'moon', np.arange(8.).reshape(2, 4) + i)
+           for i, label in enumerate(('MOON, mu 1', 'MOON, mu 5',
+                                      'FedProx, mu 0.01', 'FedRep'))]
+  figures.save_curves(lines, 'test accuracy (%)', tmp_path / 'x.pdf', size=size)
+  figure, = saved
+  assert tuple(figure.get_size_inches()) == size
+  assert sizes_of_texts(figure) == {points}
+  axes, = figure.axes
+  boxes = sorted((Text.get_window_extent(text) for text in axes.texts),
+                 key=lambda box: box.y0)
+  assert all(low.y1 <= high.y0 for low, high in zip(boxes, boxes[1:]))
+  assert max(box.x1 for box in boxes) <= figure.bbox.x1 + 1
+
+
+@pytest.mark.parametrize('size, count', [((3.3, 1.), 3), ((1., 3.), 3),
+                                         ((3.3, 2.4), 30)])
+def test_a_size_without_room_is_an_error(size, count, saved, tmp_path):
+  lines = [line(f'number {i}', 'moon', [[0., i]]) for i in range(count)]
+  with pytest.raises(UserError, match='size must have room .*8 points; got'):
+    figures.save_curves(lines, 'accuracy (%)', tmp_path / 'x.pdf', size=size)
+  assert not saved
+
+
+@pytest.mark.parametrize('size', [(10, 7.5), (3.3, 9)])
+def test_panels_of_a_run_have_plain_words_and_names(size, saved, tmp_path):
+  path = made_runs.write(tmp_path / 'run', algorithm='fedprox(mu=0.1)', more={
+      'global_own_accuracy': .9, 'local_heldout_accuracy': .5,
+      'new_adapted_heldout_accuracy': .3, 'clients': {
+          'client': [2, 0, 1], 'name': ['ann', 'zoe', 'bob'],
+          'global_own_accuracy': [.9, .3, .6],
+          'local_heldout_accuracy': [.1, None, .2]}})
+  figures.draw(read.read(path), tmp_path / 'x.png', size)
+  figure, = saved
+  assert figure.get_suptitle() == 'FedProx, mu 0.1, digits, seed 0'
+  shown = legend(figure)
+  assert len(figure.legends) == 1 and {
+      'global model, test data', "global model, clients' own examples",
+      'local models, held-out examples', 'training loss',
+      'new clients after training, held-out examples'} < {*shown}
+  assert not [text for text in shown if '_' in text]
+  clients = figure.axes[-1]
+  assert not any(axes.get_legend() for axes in figure.axes)
+  assert sizes_of_texts(figure) == {10 if size[0] == 10 else 8}
+  assert [label.get_text() for label in clients.get_xticklabels()] == [
+      'zoe', 'bob', 'ann']  # the lowest first
+  own, heldout = clients.lines
+  assert own.get_ydata().tolist() == [.3, .6, .9]
+  assert heldout.get_ydata()[1:].tolist() == [.2, .1]
+  colors = {line.get_label(): line.get_color()
+            for line in figure.axes[0].lines}
+  assert own.get_color() == colors[own.get_label()]
 
 
 def test_points_have_the_colour_of_their_class(drawn):

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -163,6 +164,53 @@ def test_formats_of_figures_are_checked(tmp_path, run):
   made_runs.write(tmp_path / 'run')
   status, _, err = run(tmp_path, '--format=gif', f'--out={tmp_path}/x')
   assert status == 2 and '--format must be of png, pdf, svg; got gif' in err
+
+
+def test_rows_get_other_labels(tmp_path, run):
+  """Calls have "=" and commas."""
+  for name, call in ('a', 'fedavg'), ('b', 'moon(mu=1)'), ('c', 'moon(mu=5)'), (
+      'd', 'moon(mu=1, temperature=0.1)'):
+    for seed in 0, 1:
+      made_runs.write(tmp_path / f'{name}{seed}', algorithm=call, seed=seed)
+  status, out, err = run(
+      tmp_path, '--label=moon(mu=1, temperature=0.1)=MOON (tau = 0.1)',
+      '--label=MOON, mu 5, temperature 0.5=Far', '--label=fedavg=Averaging',
+      '--format=svg', '--size=5x3', f'--out={tmp_path}/out')
+  assert status == 0, err
+  rows = table_of(out, 'test accuracy (%)')
+  assert {'Averaging', 'Far', 'MOON'} <= {*rows} and 'FedAvg' not in out
+  svg = (tmp_path / 'out' / 'test-accuracy.svg').read_text()
+  assert 'width="360pt" height="216pt"' in svg
+  shown = re.findall('>([^<>]+)</text>', svg)
+  assert {'Averaging', 'Far', 'MOON (tau = 0.1)'} <= {*shown}
+  assert 'round (means and ranges of 2 runs)' in shown
+  assert set(pd.read_csv(tmp_path / 'out' / 'runs.csv')['arm']) > {
+      'Averaging', 'Far'}
+
+
+@pytest.mark.parametrize('flags, message', [
+    (['--label=solo=x'], '--label must be ARM=TEXT for one row.*solo=x. 0 rows '
+     'have it; the rows are FedAvg; MOON'),
+    (['--label=seed'], '--label must be ARM=TEXT'),
+    (['--label=moon='], 'The text is empty'),
+    (['--label=moon=FedAvg'], 'a label of its own; got FedAvg'),
+    (['--size=3.3'], '--size must be WIDTHxHEIGHT in inches.*got 3.3'),
+    (['--size=99x99', '--out=OUT'], 'each from 1 to 50'),
+    (['--size=3x2'], '--size needs --out'),
+    (['--size=1x1', '--out=OUT'], '--size must have room')])
+def test_labels_and_sizes_are_checked(tmp_path, flags, message, run):
+  for name in 'fedavg', 'moon':
+    made_runs.write(tmp_path / name, algorithm=name)
+  status, _, err = run(tmp_path, *(
+      flag.replace('OUT', f'{tmp_path}/out') for flag in flags))
+  assert status == 2 and re.search(message, ' '.join(err.split()))
+  assert not (tmp_path / 'out' / 'index.html').exists()
+
+
+def test_one_run_has_no_rows_to_label(tmp_path, run):
+  made_runs.write(tmp_path / 'run')
+  status, _, err = run(tmp_path, '--label=moon=x')
+  assert status == 2 and '--label names rows of several runs' in err
 
 
 def test_columns_without_room_follow_in_a_second_block():

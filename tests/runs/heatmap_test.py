@@ -1,5 +1,7 @@
 """The heat map shows the number of examples per client and class."""
 
+import re
+
 from matplotlib.figure import Figure
 import numpy as np
 from PIL import Image
@@ -91,6 +93,24 @@ def test_clients_have_names_that_do_not_overlap(
   boxes = [label.get_window_extent() for label in axis_labels(axes)]
   if num_clients > 20:  # upright
     assert all(left.x1 <= right.x0 for left, right in zip(boxes, boxes[1:]))
+
+
+@pytest.mark.parametrize('ending', ['svg', 'pdf'])
+def test_vector_files_have_the_names_of_100_clients(ending, tmp_path):
+  """As texts of 7 points or more."""
+  names = [f'writer {i:03}' for i in range(100)]
+  path = tmp_path / f'a.{ending}'
+  _draw(np.ones((100, 3), int), ['a', 'b', 'c'], path, names)
+  content = path.read_bytes()
+  assert (b'<image' not in content and
+          b'/Subtype /Image' not in content)
+  if ending == 'svg':
+    text = content.decode()
+    assert re.findall(r'>(writer \d+)</text>', text) == names
+    sizes = re.findall(r'font(?:-size)?: [^;"]*?([\d.]+)px', text)
+    assert min(map(float, sizes)) >= 7  # in points: as wide as the figure
+  else:
+    assert b'/TrueType' in content or b'/CIDFontType2' in content
 
 
 def axis_labels(axes):

@@ -10,12 +10,12 @@ from moon_jax.runs import timeline_plot
 _draw = timeline_plot.draw  # before tests/conftest.py replaces it
 
 
-def drawn(timeline, tmp_path, monkeypatch):
+def drawn(timeline, tmp_path, monkeypatch, names=None):
   """Returns the axes of a picture."""
   figures, savefig = [], Figure.savefig
   monkeypatch.setattr(Figure, 'savefig', lambda figure, *args, **kwargs: (
       figures.append(figure), savefig(figure, *args, **kwargs)))
-  _draw(timeline, tmp_path / 'a.png')
+  _draw(timeline, tmp_path / 'a.png', names)
   assert min(Image.open(tmp_path / 'a.png').size) > 100
   return figures[-1].axes
 
@@ -32,6 +32,16 @@ def test_bars_last_from_start_to_arrival(tmp_path, monkeypatch):
   fresh, _, stale = (sum(bar.get_facecolor()[:3]) for bar in above.patches)
   assert stale < fresh  # darker
   assert [bar.get_height() for bar in below.patches] == [2, 0, 1]
+
+
+def test_clients_have_their_names(tmp_path, monkeypatch):
+  timeline = clock.Timeline([[2], [0]], [1., 2.], spans=[
+      [(0., 1.)], [(1., 2.)]])
+  axes, = drawn(timeline, tmp_path, monkeypatch, ('zoe', 'bob', 'ann'))
+  assert [label.get_text() for label in axes.get_yticklabels()] == [
+      'zoe', 'ann']
+  _draw(timeline, tmp_path / 'a.svg', ('zoe', 'bob', 'ann'))
+  assert '>zoe</text>' in (tmp_path / 'a.svg').read_text()
 
 
 def test_the_beginning_of_a_large_timeline_is_drawn(tmp_path, monkeypatch):
