@@ -74,7 +74,7 @@ _LMS_TO_LAB = np.array([[.2104542553, .7936177850, -.0040720468],
                         [1.9779984951, -2.4285922050, .4505937099],
                         [.0259040371, .7827717662, -.8086757660]])
 
-_MOST_NAMED = 40  # clients with names, or numbers, in a panel
+_MAX_NAME = 24  # characters of a client's name
 _MOST_MARKED = 40  # points of a line with markers
 
 # Metrics of the panels of a run, as regular expressions.
@@ -353,16 +353,17 @@ def _draw_run(figure, run):
   characters = int(width * 72 / _CHARACTER / _points(width))  # of a line
   figure.suptitle(textwrap.fill(_title_of(run), characters))
   rounds = rounds_frame([run]).droplevel('run')
-  clients, where = _client_panel(run, int(width * 36 / _points(width)))
+  shape = (2, 2) if width > .8 * height else (4, 1)
+  clients, where = _client_panel(  # names are upright
+      run, int(60 * width / shape[1] / _points(width)))
   panels = {title: (rounds.filter(regex=names), 'round')
             for title, names in _PANELS.items()} | {
                 'accuracy of each client': (clients, where)}
-  shape = (2, 2) if width > .8 * height else (4, 1)
   names = dict.fromkeys(plain(name) for metrics, _ in panels.values()
                         for name in metrics if metrics[name].notna().any())
   colors = [color_of(method) for method in METHODS[:len(names)]]
   looks = dict(zip(names, zip(colors, _dashes(colors), _MARKERS * 9)))
-  handles = {}
+  handles: dict[str, Any] = {}
   for axes, (title, (metrics, xlabel)) in zip(
       figure.subplots(*shape).flat, panels.items()):
     are_named = metrics is clients and metrics.index.dtype == object
@@ -411,14 +412,15 @@ def _client_panel(run, most):
   columns = line['clients']
   made = pd.DataFrame(columns).filter(regex=_PANELS['accuracy']).astype(float)
   where = f'clients by accuracy, round {line["round"]}'
-  if not len(made) or len(made) > min(most, _MOST_NAMED):
+  if not len(made) or len(made) > most:
     return made.apply(np.sort), where  # NaN is last
   names = run.of_clients('names')
   numbers = columns['client']
   known = columns.get('name') or [
       names[client] if names is not None and client < len(names) else client
       for client in numbers]
-  labels = [str(name)[:_LABEL_WIDTH] for name in known]
+  labels = [name if len(name) <= _MAX_NAME else f'{name[:_MAX_NAME]}…'
+            for name in map(str, known)]
   if len({*labels}) < len(labels):  # equal once shortened
     labels = [f'{label} ({client})' for label, client in zip(labels, numbers)]
   made.index = pd.Index(labels, dtype=object)

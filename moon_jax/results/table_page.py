@@ -341,7 +341,7 @@ def _figure(arms, title, suffix, panels, measure, is_full):
   caption = (f'{what[0].upper()}{what[1:]}. Line: mean over runs; band: '
              'smallest to largest.')
   if any(line.published is not None for line in lines):
-    caption += ' Dashed: published.'
+    caption += ' Thin horizontal lines: published.'
   last = '; '.join(
       f'{arm.label}: ' + (f'{statistics.fmean(values):.3g}' if values
                           else 'not measured')

@@ -14,7 +14,7 @@ _MAX_COLUMNS = 1500  # more would be narrower than a pixel
 _MAX_SHAPES = 60  # rows or columns of shapes, which make SVG files large
 _NUM_LEVELS = 12  # colours
 # Texts remain texts in vector files; publishers refuse type 3 fonts.
-VECTOR = {'svg.fonttype': 'none', 'pdf.fonttype': 42}
+VECTOR: Any = {'svg.fonttype': 'none', 'pdf.fonttype': 42}
 
 
 def draw(counts_CK: np.ndarray, class_names: Sequence[str],
