@@ -83,6 +83,7 @@ def test_published_sizes_are_beside_the_same_split_only():
 def test_a_data_set_that_cannot_be_loaded_is_named(tmp_path):
   missing = Config(dataset='tiny_imagenet', data_dir=str(tmp_path / 'no'))
   sections = data_page.sections([*CONFIGS[:1], missing])
-  assert sections[1].startswith('tiny_imagenet is missing: data_dir=')
+  assert sections[1].startswith(
+      'tiny_imagenet is missing: data_dir must name a directory')
   assert sum(isinstance(part, Figure) for part in sections) == 1
   assert len(data_page.sections([missing])) == 2
