@@ -178,6 +178,8 @@ def _label_height(line):
 
 
 def _draw_curves(figure, lines, ylabel, xlabel='round'):
+  from matplotlib.ticker import EngFormatter, MaxNLocator
+
   ax = figure.subplots()
   ends = []
   points = _points(figure.get_figwidth())
@@ -198,6 +200,11 @@ def _draw_curves(figure, lines, ylabel, xlabel='round'):
   ax.set(xlabel=xlabel, ylabel=ylabel)
   if xlabel.startswith('round'):
     _set_integer_ticks(ax)
+  else:  # 200 MB; a factor of 1e8 would be written over the label
+    ax.xaxis.set_major_formatter(EngFormatter(
+        'B' * xlabel.startswith('bytes')))
+    ax.xaxis.set_major_locator(MaxNLocator(
+        int(np.clip(figure.get_figwidth(), 2, 7)), steps=[1, 2, 5, 10]))
   _label_ends(ax, sorted(ends, key=lambda end: end[0]))
 
 

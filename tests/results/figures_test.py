@@ -197,6 +197,24 @@ def test_files_have_the_size_and_one_measure_of_texts(
   assert max(box.x1 for box in boxes) <= figure.bbox.x1 + 1
 
 
+@pytest.mark.parametrize('xlabel, ticks', [
+    ('bytes (means and ranges of 2 runs)', {'100 MB', '200 MB'}),
+    ('simulated seconds', {'100 M', '200 M'})])
+def test_large_numbers_have_no_factor_beside_the_axis(
+    xlabel, ticks, saved, tmp_path):
+  curve = line('MOON', 'moon', [[0., 1, 2]])
+  curve.curves.index *= 80_000_000
+  figures.save_curves([curve], 'accuracy (%)', tmp_path / 'x.png', xlabel,
+                      (3.3, 2.4))
+  axes, = saved[0].axes
+  saved[0].draw_without_rendering()
+  assert not axes.xaxis.get_offset_text().get_text()
+  labels = axes.get_xticklabels()
+  assert ticks <= {text.get_text() for text in labels}
+  boxes = [text.get_window_extent() for text in labels]
+  assert all(left.x1 < right.x0 for left, right in zip(boxes, boxes[1:]))
+
+
 @pytest.mark.parametrize('size, count', [((3.3, 1.), 3), ((1., 3.), 3),
                                          ((3.3, 2.4), 30)])
 def test_a_size_without_room_is_an_error(size, count, saved, tmp_path):
