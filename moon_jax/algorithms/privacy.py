@@ -14,7 +14,7 @@ cohorts of a fixed size m.
 The sum is divided by m even if some clients fail, so that the weight of the
 others reveals nothing. Noise is added before the algorithm's own aggregation
 and the server optimizer, which are post-processing.
-`moon_jax.runs.accounting` computes the privacy loss.
+`moon_jax.simulation.accounting` computes the privacy loss.
 """
 
 import functools
@@ -61,7 +61,8 @@ def client(clip: Annotated[float, Gt(0)],
            noise_multiplier: Annotated[float, Ge(0)] = 0.,
            delta: Annotated[float, Gt(0), Lt(1)] = 1e-5,
            noise_by: Literal['server', 'clients'] = 'server',
-           quantile: Annotated[float, Ge(0), Lt(1)] = 0.) -> Privacy:
+           quantile: Annotated[float, Ge(0), Lt(1)] = 0.,
+           epsilon: Annotated[float, Ge(0)] = 0.) -> Privacy:
   """Returns privacy of all data of a client.
 
   Args:
@@ -73,13 +74,17 @@ def client(clip: Annotated[float, Gt(0)],
     noise_by: who adds the noise.
     quantile: fraction of the updates that an adaptive bound leaves as they are;
       0 keeps the bound fixed.
+    epsilon: privacy loss of the whole run, for which the least noise is found;
+      0 takes noise_multiplier.
   """
+  del epsilon  # `moon_jax.simulation.accounting.with_noise` reads it
   return Privacy(clip, noise_multiplier, delta, noise_by, quantile)
 
 
 def example(clip: Annotated[float, Gt(0)],
             noise_multiplier: Annotated[float, Ge(0)] = 0.,
-            delta: Annotated[float, Gt(0), Lt(1)] = 1e-5) -> Privacy:
+            delta: Annotated[float, Gt(0), Lt(1)] = 1e-5,
+            epsilon: Annotated[float, Ge(0)] = 0.) -> Privacy:
   """Returns privacy of each example, by noise in local steps.
 
   Args:
@@ -88,7 +93,10 @@ def example(clip: Annotated[float, Gt(0)],
       none.
     delta: the delta for which epsilon is reported; below 1 / number of examples
       is usual.
+    epsilon: privacy loss of the whole run, for which the least noise is found;
+      0 takes noise_multiplier.
   """
+  del epsilon  # `moon_jax.simulation.accounting.with_noise` reads it
   return Privacy(clip, noise_multiplier, delta, is_by_example=True)
 
 

@@ -245,7 +245,7 @@ def privacy_spent(config: Config, simulation: Simulation, num_rounds: int
   """Returns the epsilon of the first rounds of a run; {} without noise."""
   if not config.args('privacy').get('noise_multiplier'):
     return {}
-  from moon_jax.runs import accounting
+  from moon_jax.simulation import accounting
 
   most_visits = simulation.federation.rounds.most_visits(
       num_rounds, simulation.state.history)

@@ -28,7 +28,7 @@ from moon_jax.data import selection
 from moon_jax.data.io import files
 from moon_jax.errors import require, setting, UserError
 from moon_jax.methods import registry
-from moon_jax.simulation import metric_functions
+from moon_jax.simulation import accounting, metric_functions
 
 _PATHS = tuple(name for name, facts in FACTS.items()
                if facts['placeholder'] in ('DIR', 'FILE', 'PATH'))
@@ -77,7 +77,7 @@ def validate(config: Config) -> Config:
   if config.algorithm.name == 'centralized':
     config = dataclasses.replace(
         config, num_clients=1, participation=1.0, partition='iid')
-  return config
+  return accounting.with_noise(config)
 
 
 def is_changed(config: Config, name: str) -> bool:

@@ -1,6 +1,8 @@
 """The clipped, noised aggregate, and what it costs, against closed forms."""
 
+import collections
 import dataclasses
+import itertools
 import math
 
 import jax
@@ -12,13 +14,13 @@ from scipy import optimize, stats
 from moon_jax.algorithms import base, privacy
 from moon_jax.algorithms.base import Batch, LossAux, Message
 from moon_jax.config import Config
+from moon_jax.data import cohort
 from moon_jax.data import rounds as rounds_lib
 from moon_jax.data.sources import load_dataset
 from moon_jax.errors import UserError
 from moon_jax.methods import registry
 from moon_jax.methods.mimelite import mimelite
-from moon_jax.runs import accounting
-from moon_jax.simulation import build, checks
+from moon_jax.simulation import accounting, build, checks
 from moon_jax.simulation.simulation import Simulation
 from support import federation
 from support.federation import fedavg, Federation, fednova, scaffold
@@ -344,3 +346,30 @@ def test_sampling_never_costs(multiplier):
   cohorts = [[0, 1, 2, 3, 4]] * 20
   assert epsilon(config, cohorts) <= epsilon(
       dataclasses.replace(config, cohort='file(path=x)'), cohorts)
+
+
+@pytest.mark.parametrize('changes', [
+    dict(privacy='client(clip=1, epsilon=8)'),
+    dict(privacy='client(clip=1, epsilon=3, delta=1e-3)', participation=.2),
+    dict(privacy='example(clip=1, epsilon=2)', local_epochs=2)])
+def test_the_least_noise_for_an_epsilon(changes):
+  """A little less noise spends more, and what is found is stable."""
+  config = checks.validate(Config(**{
+      'algorithm': 'fedavg', 'weighting': 'uniform', 'num_clients': 50,
+      'num_rounds': 20, **changes}))
+  private = config.args('privacy')
+  visits = collections.Counter(itertools.chain(*cohort.make(config)))
+  spent = lambda factor: accounting.epsilon(
+      config, max(visits.values()), 20, private['noise_multiplier'] * factor)
+  assert spent(1) <= private['epsilon'] < spent(.998)
+  assert checks.validate(config) == config
+  with pytest.raises(UserError, match='Remove one of them'):
+    checks.validate(dataclasses.replace(config, privacy=str(
+        config.privacy).replace('noise_multiplier=', 'noise_multiplier=1')))
+
+
+def test_an_epsilon_that_no_noise_reaches_is_refused():
+  with pytest.raises(UserError, match='epsilon must be at least'):
+    checks.validate(Config(
+        algorithm='fedavg', weighting='uniform', num_rounds=100,
+        privacy='client(clip=1, epsilon=1e-6)'))

@@ -8,8 +8,9 @@ import pytest
 
 from moon_jax.config import Config
 from moon_jax.data import rounds
-from moon_jax.runs import accounting, recorder
+from moon_jax.runs import recorder
 from moon_jax.runs import summary as summary_lib
+from moon_jax.simulation import accounting
 from moon_jax.simulation.records import RoundRecord
 from support import inline
 

@@ -1,0 +1,110 @@
+"""The privacy loss of a run, computed by Google's dp-accounting."""
+
+import collections
+import dataclasses
+import itertools
+import math
+
+from moon_jax.config import Config, Part, parts
+from moon_jax.data import cohort
+from moon_jax.errors import setting, UserError
+from moon_jax.methods import registry
+
+_LEAST, _MOST = 1e-2, 1e4  # noise multipliers among which one is found
+_DIGITS = 4
+
+
+def with_noise(config: Config) -> Config:
+  """Returns a configuration with the least noise for its `privacy.epsilon`.
+
+  It is rounded up to four digits. The privacy loss is that after all rounds. A
+  client may take part in all of them, unless cohorts are known in advance.
+
+  Raises:
+    UserError: if another noise is given, too, or none suffices.
+  """
+  private = config.args('privacy')
+  if not (target := private.get('epsilon')):
+    return config
+  visits = config.num_rounds
+  if not config.has_clock() and config.cohort.name in ('uniform', 'file'):
+    visits = max(collections.Counter(itertools.chain.from_iterable(
+        cohort.make(config)[:config.num_rounds])).values())
+  spent = lambda multiplier: epsilon(
+      config, visits, config.num_rounds, multiplier)
+  if spent(_MOST) > target:
+    raise UserError(
+        'privacy.epsilon', f'must be at least {spent(_MOST):.2g} for '
+        f'{config.num_rounds} rounds', target,
+        f'Raise it, or lower {setting("num_rounds")}')
+  low, high = math.log(_LEAST), math.log(_MOST)
+  while high - low > 1e-5:
+    middle = (low + high) / 2
+    low, high = (middle, high) if spent(math.exp(middle)) > target else (
+        low, middle)
+  scale = 10**(_DIGITS - 1 - math.floor(high / math.log(10)))
+  found = math.ceil(math.exp(high) * scale) / scale
+  if private['noise_multiplier'] not in (0, found):
+    raise UserError(
+        'privacy.noise_multiplier', f'is {found} for '
+        f'{setting("privacy.epsilon", target)}', private['noise_multiplier'],
+        'Remove one of them')
+  given = dict(config.privacy.arguments) | {'noise_multiplier': found}
+  return dataclasses.replace(config, privacy=parts.normal('privacy', Part(
+      config.privacy.name, tuple(given.items()))))
+
+
+def epsilon(config: Config, most_visits: int, num_rounds: int,
+            noise_multiplier: float = 0.) -> float:
+  """Returns epsilon, the privacy loss of one client's data at delta.
+
+  It covers the sequence of global models, which is all that DP-FedAvg protects,
+  against an observer who does not know --seed. Neighbouring federations differ
+  in one client, replaced by any other: the sum of clipped updates then changes
+  by at most 2 clip. The result is the smaller of two bounds:
+
+  - the client that took part most often, with one Gaussian mechanism each time;
+  - if cohorts are sampled and clients keep no state between rounds (state
+    reveals when a client took part): every round, amplified by sampling without
+    replacement (Wang, Balle and Kasiviswanathan, AISTATS 2019,
+    https://arxiv.org/abs/1808.00087).
+
+  Clients that fail count as if they had sent their update. With
+  noise_by=clients epsilon covers the messages of a client, and only the
+  first bound counts.
+
+  With --privacy=example neighbours differ in one example, and only the first
+  bound counts: an example is in one batch of each local epoch, so that a client
+  has a Gaussian mechanism for each of its epochs (at most one for each local
+  step, with --local_steps). Which batch it is in is taken as known.
+
+  Args:
+    config: with a noise_multiplier above 0, if none is given.
+    most_visits: in how many of the rounds so far a client took part at most.
+    num_rounds: the number of these rounds.
+    noise_multiplier: instead of that of the configuration; 0 takes that.
+  """
+  import dp_accounting
+  from dp_accounting import rdp
+
+  private = config.args('privacy')
+
+  def bound(event, count):
+    accountant = rdp.RdpAccountant(
+        neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
+    accountant.compose(event, count)
+    return float(accountant.get_epsilon(private['delta']))
+
+  gaussian = dp_accounting.GaussianDpEvent(
+      (noise_multiplier or private['noise_multiplier']) / 2)
+  if config.privacy.name == 'example':
+    return bound(gaussian, most_visits * (
+        config.local_steps or config.local_epochs))
+  bounds = [bound(gaussian, most_visits)]
+  is_stateless = not registry.keeps_client_state(config)
+  is_central = private['noise_by'] == 'server'
+  if config.cohort.name != 'file' and is_stateless and is_central:
+    sampled = dp_accounting.SampledWithoutReplacementDpEvent(
+        config.num_clients, config.cohort_size(), gaussian)
+    bounds.append(bound(sampled, num_rounds))
+  return min(bounds)
