@@ -33,7 +33,7 @@ CONFIG = Config(
 # Functions that draw -> how many different streams they have.
 _SPLIT = {'_used': 1, '_validation': 1, 'hold_out': 6, 'noisy': 6,
           'permutations': 1, 'iid': 1}
-_ROUNDS = {'work': 3}
+_ROUNDS = {'_work': 3}
 _HELPERS = 'subset', '_random', '_devices'  # their callers count
 
 

@@ -161,8 +161,8 @@ class Workdir:
   def begin(self, clients: Sequence[np.ndarray], cohorts: list[list[int]],
             client_tests: ClientTests | None = None,
             validation: np.ndarray | None = None,
-            new_clients: Sequence[np.ndarray] = (),
-            mark: dict[str, Any] | None = None) -> None:
+            mark: dict[str, Any] | None = None,
+            new_clients: Sequence[np.ndarray] = ()) -> None:
     """Writes the configuration, the partition and the cohorts, if planned.
 
     Removes the results of a run with fewer rounds. Changes nothing if the lines

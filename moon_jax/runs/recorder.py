@@ -121,8 +121,7 @@ class Recorder:
       workdir.begin(federation.clients,
                     federation.rounds.cohorts or [],
                     federation.client_tests, federation.validation,
-                    federation.new_clients,
-                    note['metrics'])
+                    note['metrics'], federation.new_clients)
       self._log.open(workdir.path / 'log.txt')
 
     def cut():
