@@ -160,7 +160,8 @@ PARTS = {
         'client(clip=1, noise_multiplier=0.3, quantile=0.5)',
         'client(clip=1, noise_multiplier=0.3, quantile=0.8)',
         'example(clip=1)', 'example(clip=1, noise_multiplier=0.7)',
-        'example(clip=2)'))]}
+        'example(clip=2)', 'client(clip=1, epsilon=8)',
+        'example(clip=1, epsilon=8)'))]}
 
 load = functools.cache(sources.load_dataset)
 
