@@ -7,15 +7,11 @@ predicts the examples that its client trains on ("own"), those that it holds out
 examples of the same clients, and the held-out examples of all clients once,
 which the host counts per client.
 
-The mean over the worst tenth of clients and the standard deviation measure
-fairness as in Li et al., Fair Resource Allocation in Federated Learning, ICLR
-2020, https://arxiv.org/abs/1905.10497, section 4.
-
 `moon_jax.engine` lists the axis letters; S batches of B examples, M examples of
 a set, H held-out examples of all clients.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 import functools
 import math
@@ -39,11 +35,13 @@ from moon_jax.engine.schedule import Table
 from moon_jax.engine.training_set import TrainingSet
 from moon_jax.models.base import Variables
 from moon_jax.simulation import (
+  client_metrics,
   client_models,
   metric_functions,
   records,
   round_spec,
 )
+from moon_jax.simulation.client_metrics import Outcomes
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.metric_functions import plain
 from moon_jax.simulation.records import LastRound
@@ -80,40 +78,6 @@ def batched(inputs: np.ndarray, labels: np.ndarray, mesh: Mesh,
 
   return Batches(cut(inputs), cut(labels),
                  cut(np.ones(len(labels), np.float32)))
-
-
-class Outcomes(NamedTuple):
-  """Results of `moon_jax.tasks.Task` for each example, or sums of them.
-
-  Those on the examples of C clients have their counts.
-  """
-
-  metrics: dict[str, Any]  # such as accuracy, int32
-  loss: Any  # float32
-  counts: Any = ()  # int [C], of predictions; 0 for clients without examples
-
-  def columns(self, name: str) -> dict[str, list[float | None]]:
-    """The mean of each metric for each client.
-
-    None without examples, and if it is not finite.
-    """
-    mean = lambda sum_C: np.where(
-        self.counts > 0, sum_C / np.maximum(self.counts, 1), np.nan)
-    return {f'{name}_{metric}': plain(mean(sum_C))
-            for metric, sum_C in self.metrics.items()}
-
-  def of(self, clients: slice) -> 'Outcomes':
-    """Returns those of some clients."""
-    return jax.tree.map(lambda x_C: x_C[clients], self)
-
-  def known(self) -> 'Outcomes':
-    """These, but metrics are NaN where the loss is not finite.
-
-    Without that NaN logits count as a prediction of class 0.
-    """
-    return self._replace(metrics={
-        metric: np.where(np.isfinite(self.loss), sum_C, np.nan)
-        for metric, sum_C in self.metrics.items()})
 
 
 # What an evaluation returns for each example.
@@ -414,7 +378,7 @@ class Evaluator:
     if self._tests is not None:
       of_global = self._of_global(variables).of(slice(len(clients)))
       counts['heldout'] = of_global.counts[table.jobs.client[ran_J]]
-    return self._num_examples_used | of_clients(last_round, {
+    return self._num_examples_used | client_metrics.of_clients(last_round, {
         name: jax.tree.map(lambda x_J: x_J[ran_J], sums)._replace(
             counts=counts[name.partition('_')[2]])
         for name, sums in found.items()}, of_global,
@@ -425,7 +389,7 @@ class Evaluator:
     client_H = np.repeat(np.arange(len(self._tests.sizes)), self._tests.sizes)
     _, outcomes = devices.read(
         self._run(*self._of_heldout(variables)), self._mesh)
-    return per_client(client_H, jax.tree.map(
+    return client_metrics.per_client(client_H, jax.tree.map(
         lambda x: x.reshape(-1)[:len(client_H)], outcomes),
         self._task.counts(self._heldout.labels), len(self._tests.sizes))
 
@@ -458,8 +422,10 @@ class Evaluator:
     columns |= {'num_heldout': of_global.counts.tolist(),
                 **of_global.columns('global_heldout'),
                 **personal.columns('personal_heldout')}
-    line = over_clients('global_heldout', of_global.of(slice(count))) | (
-        over_clients('personal_heldout', personal.of(slice(count))))
+    over, old, new = (
+        client_metrics.over_clients, slice(count), slice(count, None))
+    line = over('global_heldout', of_global.of(old)) | over(
+        'personal_heldout', personal.of(old))
     if len(federation.new_clients):
       size = federation.cohort_size
       of_new = self._of_models(map(adapted, np.split(
@@ -469,8 +435,8 @@ class Evaluator:
       of_new = of_new._replace(counts=of_new.counts * is_new_C)
       columns['is_new'] = is_new_C.tolist()
       columns |= of_new.columns('adapted_heldout')
-      line |= over_clients('new_heldout', personal.of(slice(count, None)))
-      line |= over_clients('new_adapted_heldout', of_new.of(slice(count, None)))
+      line |= over('new_heldout', personal.of(new)) | over(
+          'new_adapted_heldout', of_new.of(new))
     return line | {'clients': columns}
 
   def _of_models(self, batches):
@@ -573,90 +539,3 @@ class Evaluator:
           self._tests.sizes.max()), self._mesh, SPLIT)
     return ('clients', variables, self._frozen, models_J, self._placed['test'],
             examples, own)
-
-
-def per_client(client_N: np.ndarray, outcomes_N: Outcomes, count_N: np.ndarray,
-               num_clients: int) -> Outcomes:
-  """Returns sums over the examples of each of C clients."""
-  total = lambda weight_N: np.bincount(
-      client_N, weight_N.astype(np.float64), num_clients)
-  return jax.tree.map(total, outcomes_N)._replace(
-      counts=total(count_N).astype(np.int64))
-
-
-def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
-               heldout: Outcomes | None,
-               names: Sequence[str] | None = None) -> dict[str, Any]:
-  """Returns metrics over clients, and "clients" with one list per column.
-
-  `found` has the outcomes of global_own, local_own, local_test and maybe
-  local_heldout of the round's clients that were not left out; `heldout` those
-  of the global model on the held-out examples of all clients.
-  """
-  found = {name: outcomes.known() for name, outcomes in found.items()}
-  jobs, ran_J = last_round.table.jobs, last_round.ran_J
-  columns = {'client': jobs.client[ran_J].tolist()}
-  if names:
-    columns['name'] = [names[client] for client in columns['client']]
-  columns |= {name: plain(column[ran_J]) for name, column in {
-      'num_examples': jobs.num_examples,
-      'received': jobs.is_received, 'drift': last_round.metrics.drift_J,
-      'cosine_with_mean': last_round.metrics.cosine_J}.items()}
-  line: dict[str, Any] = {}
-  for name in 'global_own', 'local_own', 'local_test':
-    line |= over_clients(name, found[name], is_short=True)
-    columns |= found[name].columns(name)
-  if heldout is not None:
-    heldout = heldout.known()
-    of_local = found['local_heldout']
-    line |= over_clients('global_heldout', heldout)
-    line |= over_clients('local_heldout', of_local)
-    heldout = jax.tree.map(lambda x_C: x_C[columns['client']], heldout)
-    columns |= {'num_heldout': heldout.counts.tolist(),
-                **heldout.columns('global_heldout'),
-                **of_local.columns('local_heldout')}
-  return line | {'clients': columns}
-
-
-def joined(of_cohort: Mapping[str, Any], of_all: Mapping[str, Any]
-           ) -> dict[str, Any]:
-  """Returns metrics of a round's clients and of all clients together.
-
-  Columns of "clients" have None for those that did not take part.
-  """
-  if not of_cohort:
-    return dict(of_all)
-  some, columns = of_cohort['clients'], dict(of_all['clients'])
-  for name, values in some.items():
-    if name not in columns:
-      columns[name] = [None] * len(columns['client'])
-      for client, value in zip(some['client'], values):
-        columns[name][client] = value
-  return {**of_all, **of_cohort, 'clients': columns}
-
-
-def over_clients(name: str, outcomes: Outcomes,
-                 is_short: bool = False) -> dict[str, float | None]:
-  """Returns metrics over the clients that have examples, if any, of a set.
-
-  A number that is not finite is None. Names begin with `name`, of models and
-  set. `is_short` leaves out all but means and standard deviations of metrics.
-  """
-  has_C = outcomes.counts > 0
-  if not has_C.any():
-    return {}
-  metrics, loss_sum, counts = jax.tree.map(lambda x_C: x_C[has_C], outcomes)
-  num_worst = max(1, len(counts) // 10)
-  values = {}
-  for metric, sum_C in metrics.items():
-    mean_C = sum_C / counts
-    values[metric] = mean_C.mean()
-    if not is_short:
-      values[f'{metric}_weighted'] = sum_C.sum() / counts.sum()
-    values[f'{metric}_std'] = mean_C.std()
-    if metric == 'accuracy' and not is_short:
-      values['accuracy_worst_tenth'] = (  # NaN if any is, as the mean
-          np.sort(mean_C)[:num_worst].mean() + 0 * mean_C.mean())
-  if not is_short:
-    values['loss'] = (loss_sum / counts).mean()
-  return {f'{name}_{key}': plain(value) for key, value in values.items()}

@@ -32,7 +32,7 @@ from moon_jax.errors import DivergedError, setting, UserError
 from moon_jax.models.base import Variables
 from moon_jax.simulation import (
   agreement,
-  evaluation,
+  client_metrics,
   initial_state,
   records,
   round_spec,
@@ -370,7 +370,7 @@ class Program:
           self._global_model(run), self._own_last_round(run))
     if federation.evaluate_all:
       self._gather_clients()
-      line = evaluation.joined(line, own.evaluator.test_all_clients(
+      line = client_metrics.joined(line, own.evaluator.test_all_clients(
           *self._of_clients(run)))
     return line
 

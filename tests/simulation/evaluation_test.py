@@ -11,8 +11,13 @@ import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.data import augment, rounds
 from moon_jax.errors import UserError
-from moon_jax.simulation import build, evaluation, metric_functions
-from moon_jax.simulation.evaluation import Outcomes
+from moon_jax.simulation import (
+  build,
+  client_metrics,
+  evaluation,
+  metric_functions,
+)
+from moon_jax.simulation.client_metrics import Outcomes
 from moon_jax.simulation.simulation import Simulation
 from support import tiny_federation
 from support.federation import linear_model, solo
@@ -242,7 +247,7 @@ def test_metrics_by_hand():
 
   Of twenty clients with examples and as many without, two are a tenth.
   """
-  found = evaluation.over_clients('x', Outcomes(
+  found = client_metrics.over_clients('x', Outcomes(
       {'accuracy': np.array([1, 2, 0, 0])}, np.array([2., 1., 10., 0.]),
       np.array([2, 2, 4, 0])))
   assert found == {
@@ -251,17 +256,17 @@ def test_metrics_by_hand():
       'x_accuracy_worst_tenth': 0., 'x_loss': pytest.approx(4 / 3)}
   diverged = Outcomes(
       {'accuracy': np.array([1, 1])}, np.array([1., np.inf]), np.array([1, 2]))
-  found = evaluation.over_clients('x', diverged)
+  found = client_metrics.over_clients('x', diverged)
   assert found['x_loss'] is None and found['x_accuracy'] == .75
   # NaN logits are a prediction of class 0, which says nothing.
-  found = evaluation.over_clients('x', diverged.known())
+  found = client_metrics.over_clients('x', diverged.known())
   assert found['x_accuracy'] is found['x_accuracy_weighted'] is (
       found['x_accuracy_worst_tenth']) is None
   assert diverged.known().columns('x') == {'x_accuracy': [1., None]}
   nothing = Outcomes({'accuracy': np.zeros(4)}, *np.zeros((2, 4)))
-  assert evaluation.over_clients('x', nothing) == {}
+  assert client_metrics.over_clients('x', nothing) == {}
   assert nothing.columns('x') == {'x_accuracy': [None] * 4}
-  of_twenty = evaluation.over_clients('x', Outcomes(
+  of_twenty = client_metrics.over_clients('x', Outcomes(
       {'accuracy': np.pad(np.arange(20)[::-1], (0, 20))}, np.zeros(40),
       np.repeat([100, 0], 20)))
   assert of_twenty['x_accuracy_worst_tenth'] == pytest.approx(.005)

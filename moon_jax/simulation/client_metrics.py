@@ -1,0 +1,136 @@
+"""Metrics over clients, counted on the host from what their models predict.
+
+The mean over the worst tenth of clients and the standard deviation measure
+fairness as in Li et al., Fair Resource Allocation in Federated Learning, ICLR
+2020, https://arxiv.org/abs/1905.10497, section 4.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from moon_jax.simulation.metric_functions import plain
+from moon_jax.simulation.records import LastRound
+
+
+class Outcomes(NamedTuple):
+  """Results of `moon_jax.tasks.Task` for each example, or sums of them.
+
+  Those on the examples of C clients have their counts.
+  """
+
+  metrics: dict[str, Any]  # such as accuracy, int32
+  loss: Any  # float32
+  counts: Any = ()  # int [C], of predictions; 0 for clients without examples
+
+  def columns(self, name: str) -> dict[str, list[float | None]]:
+    """The mean of each metric for each client.
+
+    None without examples, and if it is not finite.
+    """
+    mean = lambda sum_C: np.where(
+        self.counts > 0, sum_C / np.maximum(self.counts, 1), np.nan)
+    return {f'{name}_{metric}': plain(mean(sum_C))
+            for metric, sum_C in self.metrics.items()}
+
+  def of(self, clients: slice) -> 'Outcomes':
+    """Returns those of some clients."""
+    return jax.tree.map(lambda x_C: x_C[clients], self)
+
+  def known(self) -> 'Outcomes':
+    """These, but metrics are NaN where the loss is not finite.
+
+    Without that NaN logits count as a prediction of class 0.
+    """
+    return self._replace(metrics={
+        metric: np.where(np.isfinite(self.loss), sum_C, np.nan)
+        for metric, sum_C in self.metrics.items()})
+
+
+def per_client(client_N: np.ndarray, outcomes_N: Outcomes, count_N: np.ndarray,
+               num_clients: int) -> Outcomes:
+  """Returns sums over the examples of each of C clients."""
+  total = lambda weight_N: np.bincount(
+      client_N, weight_N.astype(np.float64), num_clients)
+  return jax.tree.map(total, outcomes_N)._replace(
+      counts=total(count_N).astype(np.int64))
+
+
+def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
+               heldout: Outcomes | None,
+               names: Sequence[str] | None = None) -> dict[str, Any]:
+  """Returns metrics over clients, and "clients" with one list per column.
+
+  `found` has the outcomes of global_own, local_own, local_test and maybe
+  local_heldout of the round's clients that were not left out; `heldout` those
+  of the global model on the held-out examples of all clients.
+  """
+  found = {name: outcomes.known() for name, outcomes in found.items()}
+  jobs, ran_J = last_round.table.jobs, last_round.ran_J
+  columns = {'client': jobs.client[ran_J].tolist()}
+  if names:
+    columns['name'] = [names[client] for client in columns['client']]
+  columns |= {name: plain(column[ran_J]) for name, column in {
+      'num_examples': jobs.num_examples,
+      'received': jobs.is_received, 'drift': last_round.metrics.drift_J,
+      'cosine_with_mean': last_round.metrics.cosine_J}.items()}
+  line: dict[str, Any] = {}
+  for name in 'global_own', 'local_own', 'local_test':
+    line |= over_clients(name, found[name], is_short=True)
+    columns |= found[name].columns(name)
+  if heldout is not None:
+    heldout = heldout.known()
+    of_local = found['local_heldout']
+    line |= over_clients('global_heldout', heldout)
+    line |= over_clients('local_heldout', of_local)
+    heldout = jax.tree.map(lambda x_C: x_C[columns['client']], heldout)
+    columns |= {'num_heldout': heldout.counts.tolist(),
+                **heldout.columns('global_heldout'),
+                **of_local.columns('local_heldout')}
+  return line | {'clients': columns}
+
+
+def joined(of_cohort: Mapping[str, Any], of_all: Mapping[str, Any]
+           ) -> dict[str, Any]:
+  """Returns metrics of a round's clients and of all clients together.
+
+  Columns of "clients" have None for those that did not take part.
+  """
+  if not of_cohort:
+    return dict(of_all)
+  some, columns = of_cohort['clients'], dict(of_all['clients'])
+  for name, values in some.items():
+    if name not in columns:
+      columns[name] = [None] * len(columns['client'])
+      for client, value in zip(some['client'], values):
+        columns[name][client] = value
+  return {**of_all, **of_cohort, 'clients': columns}
+
+
+def over_clients(name: str, outcomes: Outcomes,
+                 is_short: bool = False) -> dict[str, float | None]:
+  """Returns metrics over the clients that have examples, if any, of a set.
+
+  A number that is not finite is None. Names begin with `name`, of models and
+  set. `is_short` leaves out all but means and standard deviations of metrics.
+  """
+  has_C = outcomes.counts > 0
+  if not has_C.any():
+    return {}
+  metrics, loss_sum, counts = jax.tree.map(lambda x_C: x_C[has_C], outcomes)
+  num_worst = max(1, len(counts) // 10)
+  values = {}
+  for metric, sum_C in metrics.items():
+    mean_C = sum_C / counts
+    values[metric] = mean_C.mean()
+    if not is_short:
+      values[f'{metric}_weighted'] = sum_C.sum() / counts.sum()
+    values[f'{metric}_std'] = mean_C.std()
+    if metric == 'accuracy' and not is_short:
+      values['accuracy_worst_tenth'] = (  # NaN if any is, as the mean
+          np.sort(mean_C)[:num_worst].mean() + 0 * mean_C.mean())
+  if not is_short:
+    values['loss'] = (loss_sum / counts).mean()
+  return {f'{name}_{key}': plain(value) for key, value in values.items()}
