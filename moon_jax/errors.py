@@ -43,13 +43,14 @@ class UserError(ValueError):
     'batch_size must be at least 1; got 0. 64 is usual'
   """
 
-  def __init__(self, setting: str, requirement: str = '', got: object = '',
+  def __init__(self, setting: str, requirement: str, got: object = '',
                remedy: str = ''):
-    if not requirement:  # a whole message
-      setting, requirement = '', setting
     self.setting, self.requirement = setting, requirement
     self.got, self.remedy = str(got), remedy
     super().__init__(_text(setting, requirement, self.got, remedy))
+
+  def __reduce__(self):  # the text is as its reader names settings
+    return ValueError.__new__, (type(self), *self.args), vars(self)
 
 
 def _text(name, requirement, got, remedy):

@@ -2,6 +2,8 @@
 
 import ast
 import contextlib
+import copy
+import pickle
 import re
 
 import numpy as np
@@ -48,7 +50,7 @@ def test_arguments_of_parts_are_named_by_their_part():
 
 def test_a_command_that_fails_leaves_python_as_it_is():
   with pytest.raises(errors.UserError), errors.of_command():
-    raise errors.UserError('invalid')
+    raise errors.UserError('', 'invalid')
   assert not errors.names_flags()
 
 
@@ -93,15 +95,24 @@ def test_settings_are_named_when_a_message_is_made():
 
 
 def test_errors_have_four_parts():
-  """Directories whose errors are converted; the others follow."""
-  later = re.compile(r'runs/|results/|cli/|plan|simulation/memory|errors')
   assert not [
       f'{path.name}:{node.lineno}' for path in sorted(PACKAGE.rglob('*.py'))
-      if not later.match(str(path.relative_to(PACKAGE)))
       for node in ast.walk(ast.parse(path.read_text('utf-8')))
       if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
-          'UserError') and len(node.args) == 1 and not node.keywords
-      and not isinstance(node.args[0], ast.Starred)]
+          ('UserError', 'OutOfMemory', 'InUse')) and len(node.args) == 1
+      and not node.keywords and not isinstance(node.args[0], ast.Starred)]
+
+
+@pytest.mark.parametrize('make', [
+    copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_copies_of_errors_are_equal(make):
+  with errors.of_command():
+    error = errors.OutOfMemory('lanes=4', 'must fit', 'too many', 'Lower it')
+  assert str(error) == '--lanes=4 must fit; got too many. Lower it'
+  error.args = f'a run: {error}',  # its place
+  again = make(error)
+  assert type(again) is errors.OutOfMemory
+  assert (str(again), vars(again)) == (str(error), vars(error))
 
 
 LABELS = np.arange(60) % 3

@@ -171,7 +171,8 @@ def read(path: pathlib.Path) -> Run:
   try:
     lines = directory_lib.read_lines(path)
   except UserError as error:
-    raise UserError(str(error).removeprefix('--workdir=')) from error
+    raise UserError('', f'{path} {error.requirement}', error.got, error.remedy
+                    ) from error
   inputs = found.pop('inputs', {})
   try:
     config = Config(**{name: value for name, value in found.items()

@@ -40,8 +40,8 @@ def finish(named: Named, summaries: Summaries, directory: str) -> None:
     directory_lib.write_atomically(scratch, text.encode())
     os.replace(scratch, path)
   except OSError as error:
-    raise UserError(f'--workdir={directory} must be writable, got '
-                    f'{error.strerror or error} for {path}. The same command '
+    raise UserError(f'workdir={directory}', 'must be writable',
+                    f'{error.strerror or error} for {path}', 'The same command '
                     'writes it again and repeats no run') from error
   print('\n'.join([
       *table(named.sweep, summaries).text(shutil.get_terminal_size().columns),

@@ -55,8 +55,8 @@ class Checkpoints:
     counts = collections.Counter(d.process_index for d in jax.devices())
     if len(set(counts.values())) > 1:
       raise UserError(
-          'all processes must have the same number of devices for Orbax to '
-          'write checkpoints, got different numbers; give each process the '
+          '', 'all processes must have the same number of devices for Orbax to '
+          'write checkpoints', 'different numbers', 'Give each process the '
           f'same number, or use {setting("checkpoint_every")}=0 with a new '
           f'{setting("workdir")}')
     _silence_orbax()
@@ -89,10 +89,9 @@ class Checkpoints:
         restored, reason = self._load(step, like), ''
       except (MemoryError, PermissionError) as error:  # it is not damaged
         raise UserError(
-            f'{setting("workdir")}: {self._directory / str(step)} must be '
-            f'readable, got {first_line(error)}; change its permissions or '
-            'free memory'
-            ) from error
+            'workdir', 'must have readable checkpoints',
+            f'{first_line(error)} for {self._directory / str(step)}',
+            'Change its permissions or free memory') from error
       except Exception as error:  # Orbax and TensorStore raise many kinds
         if processes.is_lost_peer_error(error):
           raise
@@ -109,9 +108,9 @@ class Checkpoints:
     if not reasons:
       return None
     raise UserError(
-        f'{setting("workdir")}: {self._describe(reasons)}, and there is no '
-        'other checkpoint. Restore one from a copy, or start in another '
-        f'{setting("workdir")}')
+        'workdir', 'must have a checkpoint that is not damaged',
+        f'{self._describe(reasons)}, and there is no other checkpoint',
+        f'Restore one from a copy, or start in another {setting("workdir")}')
 
   def open(self) -> None:
     """Prepares the directory for `save`.
@@ -210,11 +209,10 @@ class Checkpoints:
       if processes.is_lost_peer_error(error):  # processes synchronize to write
         raise
       raise UserError(
-          f'{setting("workdir")}: {self._directory} must be writable for '
-          f'checkpoints, got {first_line(error)}. Free space or change its '
-          'permissions: the same command resumes from the last complete '
-          'checkpoint'
-          ) from error
+          'workdir', 'must be writable for checkpoints',
+          f'{first_line(error)} for {self._directory}', 'Free space or change '
+          'its permissions: the same command resumes from the last complete '
+          'checkpoint') from error
 
 
 def _save_rows(path, clients):

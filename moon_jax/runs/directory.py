@@ -33,9 +33,9 @@ _IN_SUMMARY = ('rounds', 'test_accuracy', 'best_test_accuracy', 'best_round',
 _MANY = 2**21  # examples, from which partition.npz is not compressed
 # Of a file that cannot be read: the one that loses least.
 _REMEDIES = {
-    'config.json': 'restore it from a copy, or name another directory',
-    'summary.json': 'delete this file, and the same command writes it again',
-    'diverged.json': 'delete this file, and the same command resumes from the '
+    'config.json': 'Restore it from a copy, or name another directory',
+    'summary.json': 'Delete this file, and the same command writes it again',
+    'diverged.json': 'Delete this file, and the same command resumes from the '
                      'last checkpoint'}
 _RETRIES, _PAUSE = 10, .02  # of a lock that others hold; seconds
 
@@ -95,9 +95,9 @@ class Workdir:
     """
     there = next(filter(os.path.lexists, (self.path, *self.path.parents)))
     if not there.is_dir():
-      raise UserError(f'{setting("workdir", self.path)} must be a directory; '
-                      f'{there} is a file or a broken link. Name another '
-                      'directory')
+      raise UserError(f'workdir={self.path}', 'must be a directory',
+                      f'{there}, which is a file or a broken link',
+                      'Name another directory')
     _check_types(self.path)
     old, lines = self._read_json('config.json'), self.lines()
     has_summary = (self.path / 'summary.json').exists()
@@ -107,21 +107,21 @@ class Workdir:
       identity.check_same_run(self.path, old, self._config, self._inputs)
     if old is None and (lines or has_checkpoints):
       raise UserError(
-          f'{setting("workdir", self.path)} must hold a run of moon_jax or '
-          'nothing, got metrics or checkpoints without config.json; name '
-          'another directory')
+          f'workdir={self.path}', 'must hold a run of moon_jax or nothing',
+          'metrics or checkpoints without config.json',
+          'Name another directory')
     if has_checkpoints and not os.path.lexists(self._metrics):
       raise UserError(
-          f'{setting("workdir", self.path)} must hold metrics.jsonl next to '
-          'its checkpoints, got none; restore it from a copy, or name another '
+          f'workdir={self.path}', 'must hold metrics.jsonl next to its '
+          'checkpoints', 'none', 'Restore it from a copy, or name another '
           f'{setting("workdir")}')
     every = old and old.get('checkpoint_every')
     if type(every) is int and not has_checkpoints and (
         0 < 2 * every < len(lines)):
       raise UserError(
-          f'{setting("workdir", self.path)} must hold checkpoints, got none '
-          f'next to metrics of {len(lines)} rounds; restore checkpoints/ from '
-          f'a copy, or name another {setting("workdir")}')
+          f'workdir={self.path}', 'must hold checkpoints',
+          f'none next to metrics of {len(lines)} rounds', 'Restore '
+          f'checkpoints/ from a copy, or name another {setting("workdir")}')
     return there
 
   def lock(self) -> None:
@@ -143,8 +143,8 @@ class Workdir:
         if not remaining:
           self.close()
           raise InUse(
-              f'{setting("workdir", self.path)} is in use by another run; wait '
-              'until it ends, or name another directory') from error
+              f'workdir={self.path}', 'is in use by another run', '',
+              'Wait until it ends, or name another directory') from error
         time.sleep(_PAUSE)
       except OSError:
         self.has_locks = False  # the file system has none
@@ -203,18 +203,18 @@ class Workdir:
     content = files.read_regular(self._metrics)[:mark['bytes']]
     if hashlib.sha256(content).hexdigest() != mark['sha256']:
       raise UserError(
-          f'{setting("workdir", self.path)}: metrics.jsonl must begin with the '
-          'lines that the run had written when it saved its checkpoint, got '
-          'other content; restore it from a copy, or name another '
+          f'workdir={self.path}', 'must have a metrics.jsonl that begins with '
+          'the lines that the run had written when it saved its checkpoint',
+          'other content', 'Restore it from a copy, or name another '
           f'{setting("workdir")}')
     path, done = self.path / 'cohorts.txt', content.count(b'\n')
     if path.exists() and files.read_regular(path).splitlines()[:done] != (
         cohort_lib.text_of(cohorts[:done]).encode().splitlines()):
       raise UserError(
-          f'{setting("workdir", self.path)} has other clients in its first '
-          f'{done} rounds (cohorts.txt) than this version takes; name another '
-          f'{setting("workdir")}, or give {setting("cohort")}=file(path=...) '
-          'with those clients')
+          f'workdir={self.path}', 'must have the clients that this version '
+          'takes', f'other clients in its first {done} rounds (cohorts.txt)',
+          f'Name another {setting("workdir")}, or give '
+          f'{setting("cohort")}=file(path=...) with those clients')
 
   def remove_local_models(self) -> None:
     """Removes the local models of a run with fewer rounds."""
@@ -230,10 +230,9 @@ class Workdir:
       yield
     except OSError as error:
       raise UserError(
-          f'{setting("workdir", self.path)} must be writable, got '
-          f'{error.strerror or error}. Free space, change its permissions or '
-          'name another directory; the same command resumes from the last '
-          'checkpoint') from error
+          f'workdir={self.path}', 'must be writable', error.strerror or error,
+          'Free space, change its permissions or name another directory; the '
+          'same command resumes from the last checkpoint') from error
 
   def lines(self) -> list[dict[str, Any]]:
     """Returns the lines of metrics.jsonl; see `read_lines`."""
@@ -264,9 +263,9 @@ class Workdir:
     if not all(type(summary.get(name.replace('accuracy', measure))) in (
         int, float) for name in _IN_SUMMARY):
       raise UserError(
-          f'{setting("workdir", self.path)}: summary.json must hold numbers '
-          f'for {", ".join(_IN_SUMMARY)}, got other content; '
-          f'{_REMEDIES["summary.json"]}')
+          f'workdir={self.path}', 'must have a summary.json that holds numbers '
+          f'for {", ".join(_IN_SUMMARY)}', 'other content',
+          _REMEDIES['summary.json'])
     is_complete = summary['rounds'] == self._config.num_rounds or summary.get(
         'stopped_early')
     return summary if is_complete else None
@@ -298,9 +297,9 @@ class Workdir:
       return files.read_json_object(self.path / name)
     except (OSError, ValueError, RecursionError) as error:
       raise UserError(
-          f'{setting("workdir", self.path)}: {name} must be a readable JSON '
-          f'object, got {type(error).__name__}: {error}; '
-          f'{_REMEDIES[name]}') from error
+          f'workdir={self.path}', f'must have a {name} that is a readable JSON '
+          'object', f'{type(error).__name__}: {error}', _REMEDIES[name]
+          ) from error
 
   def _write_json(self, name, value):
     text = json.dumps(value, indent=1, allow_nan=False)
@@ -324,10 +323,9 @@ def read_lines(directory: pathlib.Path) -> list[dict[str, Any]]:
     return lines
   except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
     raise UserError(
-        f'{setting("workdir", directory)}: metrics.jsonl must hold one line '
-        f'per round, got {error!r}; restore it from a copy, or name another '
-        'directory'
-        ) from error
+        f'workdir={directory}', 'must have a metrics.jsonl that holds one line '
+        'per round', repr(error), 'Restore it from a copy, or name another '
+        'directory') from error
 
 
 def saved_rounds(checkpoints: pathlib.Path, unfinished: bool = False
@@ -396,5 +394,5 @@ def _check_types(directory):
     for path in (directory / name for name in names):
       if os.path.lexists(path) and not is_kind(path):
         raise UserError(
-            f'{setting("workdir", directory)}: {path.name} must be a {kind}, '
-            'got something else; move it away, or name another directory')
+            f'workdir={directory}', f'must have a {kind} as {path.name}',
+            'something else', 'Move it away, or name another directory')

@@ -56,9 +56,9 @@ class Sweep:
     """
     if not isinstance(base, Config):
       raise UserError(
-          'a grid needs a moon_jax.Config and lists of values, such as '
-          "Sweep.grid(moon_jax.Config(dataset='digits'), seed=range(3)); got "
-          f'a {type(base).__name__}')
+          '', 'a grid needs a moon_jax.Config and lists of values',
+          f'a {type(base).__name__}', 'Write for example Sweep.grid('
+          "moon_jax.Config(dataset='digits'), seed=range(3))")
     grid, = each(base, [{
         name: values_lib.axis(name, values, 'Sweep.grid')
         for name, values in axes.items()}])
@@ -99,8 +99,8 @@ def each(base: Config, blocks: Sequence[Mapping[str, Any]]) -> list[Sweep]:
     UserError: if a run is invalid.
   """
   if base.workdir:
-    raise UserError(f'{setting("workdir", base.workdir)} is the directory of '
-                    'one run, and each run of a sweep has its own; remove it')
+    raise UserError(f'workdir={base.workdir}', 'is the directory of one run, '
+                    'and each run of a sweep has its own', '', 'Remove it')
   return [_grid(base, block) for block in blocks]
 
 
@@ -109,8 +109,8 @@ def _grid(base, block):
   axes = {name: x for name, x in block.items() if isinstance(x, tuple)}
   fixed = {name: x for name, x in block.items() if name not in axes}
   if (count := math.prod(map(len, axes.values()))) > _MAX_RUNS:
-    raise UserError(f'a grid must have at most {_MAX_RUNS:,} runs, got '
-                    f'{count:,}; shorten the lists of {", ".join(axes)}')
+    raise UserError('', f'a grid must have at most {_MAX_RUNS:,} runs',
+                    f'{count:,}', f'Shorten the lists of {", ".join(axes)}')
   runs: dict[tuple[str, ...], Config] = {}
   for combination in itertools.product(*axes.values()):
     config = _configured(base, fixed, dict(zip(axes, combination)))
@@ -125,5 +125,6 @@ def _configured(base, fixed, varied):
   except UserError as error:
     run = ' '.join(f'{name}={values_lib.show(value)}'
                    for name, value in varied.items())
-    place = f'{setting("grid")} {run}: ' if run else ''
-    raise UserError(f'{place}{error}') from error
+    if run:
+      error.args = f'{setting("grid")} {run}: {error}',
+    raise

@@ -90,46 +90,44 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
                       for n in differing[:_MAX_LISTED])
     flags += ', ...' if len(differing) > _MAX_LISTED else ''
     raise UserError(
-        f'{setting("workdir", path)} must hold a run of the same '
-        f'configuration, got another configuration: {flags}. Name another '
-        f'{setting("workdir")}')
+        f'workdir={path}', 'must hold a run of the same configuration',
+        f'another configuration: {flags}', f'Name another {setting("workdir")}')
   if old.get('on_nan') == 'skip_client' and new['on_nan'] == 'stop':
     raise UserError(
-        f'{setting("workdir", path)} must hold a run of '
-        f'{setting("on_nan")}=stop, got a run of '
-        f'{setting("on_nan")}=skip_client, which may have excluded clients; '
-        f'use {setting("on_nan")}=skip_client, or name another '
+        f'workdir={path}', f'must hold a run of {setting("on_nan")}=stop',
+        f'a run of {setting("on_nan")}=skip_client, which may have excluded '
+        f'clients', f'Use {setting("on_nan")}=skip_client, or name another '
         f'{setting("workdir")}')
   num_rounds = old.get('num_rounds')
   if type(num_rounds) is not int or num_rounds > new['num_rounds']:
     raise UserError(
-        f'{setting("num_rounds")} must be at least the {num_rounds} of the run '
-        f'in {setting("workdir", path)}, got {new["num_rounds"]}; raise it or '
-        f'name another {setting("workdir")}')
+        'num_rounds', f'must be at least the {num_rounds} of the run in '
+        f'{setting("workdir", path)}', new['num_rounds'],
+        f'Raise it or name another {setting("workdir")}')
   readers = [setting(kind, new[kind]) for kind, reads in (
       ('schedule', config.schedule.name == 'cosine'),
       ('algorithm', METHODS.get(
           config.algorithm.name, Method()).reads_num_rounds)) if reads]
   if readers and num_rounds != new['num_rounds']:
     raise UserError(
-        f'{setting("num_rounds")} must be the {num_rounds} of the run in '
-        f'{setting("workdir", path)}, since {readers[0]} depends on it, got '
-        f'{new["num_rounds"]}; name another {setting("workdir")}')
+        'num_rounds', f'must be the {num_rounds} of the run in '
+        f'{setting("workdir", path)}, since {readers[0]} depends on it',
+        new['num_rounds'], f'Name another {setting("workdir")}')
   old_inputs = old.get('inputs', {})
   if not isinstance(old_inputs, dict) or (
       {name.partition('.')[0] for name in old_inputs} - new.keys()):
-    raise UserError(f'{setting("workdir", path)}: "inputs" in config.json must '
-                    f'map flags to hashes, got {str(old_inputs)[:100]!r}; '
-                    'restore the file from a copy, or name another '
+    raise UserError(f'workdir={path}', 'must have a config.json whose "inputs" '
+                    'map flags to hashes', repr(str(old_inputs)[:100]),
+                    'Restore the file from a copy, or name another '
                     f'{setting("workdir")}')
   for name in sorted(inputs.keys() | old_inputs):
     if old_inputs.get(name) != inputs.get(name):
       values = new | config.files()
       given = setting(name, values[name]) if name in values else setting(name)
       raise UserError(
-          f'{setting("workdir", path)} must hold a run of the same input, got '
-          f'a run where {given} had other content; name another '
-          f'{setting("workdir")}, or delete it')
+          f'workdir={path}', 'must hold a run of the same input',
+          f'a run where {given} had other content',
+          f'Name another {setting("workdir")}, or delete it')
 
 
 def _settings_of(path, old):
@@ -141,6 +139,6 @@ def _settings_of(path, old):
         name: value for name, value in old.items() if name in FACTS}))
   except (TypeError, ValueError, OverflowError) as error:
     raise UserError(
-        f'{setting("workdir", path)} must hold a run of this version, got a '
-        f'config.json that it cannot read: {error}. Name another '
-        f'{setting("workdir")}') from error
+        f'workdir={path}', 'must hold a run of this version',
+        f'a config.json that it cannot read: {error}',
+        f'Name another {setting("workdir")}') from error

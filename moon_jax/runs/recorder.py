@@ -110,8 +110,9 @@ class Recorder:
       self._checkpoints = Checkpoints(workdir.checkpoints, config)
       if self.rounds_saved != processes.run_on_first_process(
           lambda: self.rounds_saved):
-        raise UserError(f'{setting("workdir", workdir.path)} is not the same '
-                        'directory for all processes; name one that they share')
+        raise UserError(f'workdir={workdir.path}', 'must be the same directory '
+                        'for all processes', 'different checkpoints',
+                        'Name one that they share')
       restored = self._checkpoints.restore(self.simulation.state_on_host())
     state, note = restored or (None, {'metrics': None, 'trained': None})
     if restored:
@@ -149,7 +150,7 @@ class Recorder:
     is_same['frozen weights'] = len(norms) == len(own['frozen weights']) and (
         np.allclose(norms, own['frozen weights'], rtol=1e-4, atol=0))
     for name, reason in {
-        'config': 'the run in it has a different configuration',
+        'config': 'a run of a different configuration',
         'dataset': f'{setting("dataset", config.dataset)} '
                    f'{setting("data_dir", config.data_dir)} has changed since '
                    'the run began',
@@ -159,8 +160,9 @@ class Recorder:
                           f'{setting("model", config.model)} has changed since '
                           'the run began'}.items():
       if not is_same[name]:
-        raise UserError(f'{setting("workdir", self.workdir.path)}: {reason}; '
-                        f'restore it, or name another {setting("workdir")}')
+        raise UserError(f'workdir={self.workdir.path}', 'must hold this run',
+                        reason,
+                        f'Restore it, or name another {setting("workdir")}')
 
   def add(self, outcome: RoundRecord | DivergedError) -> None:
     """Takes the outcome of a round."""
@@ -431,9 +433,9 @@ def metrics_line(config, simulation, record, interrupt, progress):
         f'round {done}: evaluating the local models {on_test}'):
       line |= simulation.evaluate_clients()
   if federation.metrics and (clash := line.keys() & record.metrics.keys()):
-    raise UserError(f'{setting("metrics", config.metrics)} and '
-                    f'{setting("algorithm", config.algorithm)} both record '
-                    f'{sorted(clash)[0]}; rename one of them')
+    raise UserError(f'metrics={config.metrics}', 'must record other names than '
+                    f'{setting("algorithm", config.algorithm)}',
+                    f'{sorted(clash)[0]} from both', 'Rename one of them')
   line |= record.metrics
   line['seconds'] = round(record.seconds + time.perf_counter() - start, 4)
   line['examples_per_second'] = round(record.num_examples / record.seconds, 1)

@@ -64,8 +64,9 @@ def run(config: Config, callbacks: Sequence[Callable] = (),
     ...              callbacks=[lambda simulation, line: print(line)])
   """
   if not isinstance(config, Config):
-    raise UserError('run needs a moon_jax.Config, such as moon_jax.Config('
-                    f"dataset='digits'); got a {type(config).__name__}")
+    raise UserError('config', 'must be a moon_jax.Config',
+                    f'a {type(config).__name__}',
+                    "Pass for example moon_jax.Config(dataset='digits')")
   check_lists(callbacks, loggers)
   host.share_cores()
   summary, = Runs([checks.validate(config)]).train(callbacks, loggers)
@@ -110,8 +111,9 @@ def run_sweep(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
     >>> summaries = moon_jax.run_sweep(sweep)
   """
   if not isinstance(sweep, Sweep):
-    raise UserError('a sweep must be a moon_jax.Sweep, such as moon_jax.Sweep.'
-                    f'grid(config, seed=range(3)); got {type(sweep).__name__}')
+    raise UserError('sweep', 'must be a moon_jax.Sweep',
+                    f'a {type(sweep).__name__}', 'Pass for example '
+                    'moon_jax.Sweep.grid(config, seed=range(3))')
   check_lists(callbacks, loggers)
   run_loggers.check_factories(loggers)
   _check_arguments(workdir, max_runs, part)
@@ -128,12 +130,13 @@ def check_lists(callbacks: Any, loggers: Any) -> None:
   """
   is_list = isinstance(callbacks, list | tuple)
   if not is_list or not all(map(callable, callbacks)):
-    raise UserError('callbacks must be a list of functions of (simulation, '
-                    f'line); got {callbacks!r}. Pass callbacks=[function]')
+    raise UserError(
+        'callbacks', 'must be a list of functions of (simulation, line)',
+        repr(callbacks), 'Pass callbacks=[function]')
   if not isinstance(loggers, list | tuple):
-    raise UserError('loggers must be a list of moon_jax.loggers.Logger or of '
-                    f'functions that return one; got {loggers!r}. Pass '
-                    'loggers=[moon_jax.loggers.CSV()], or names in '
+    raise UserError('loggers', 'must be a list of moon_jax.loggers.Logger or '
+                    'of functions that return one', repr(loggers),
+                    'Pass loggers=[moon_jax.loggers.CSV()], or names in '
                     "moon_jax.Config(loggers='csv')")
 
 
@@ -147,8 +150,8 @@ def _check_arguments(workdir, max_runs, part):
       ('part', part, is_part, 'integers (i, n) with 0 <= i < n')):
     if not is_valid:
       default = inspect.signature(run_sweep).parameters[name].default
-      raise UserError(f'{name} must be {requirement}; got {value!r}. The '
-                      f'default is {name}={default!r}')
+      raise UserError(name, f'must be {requirement}', repr(value),
+                      f'The default is {name}={default!r}')
 
 
 class Runs:
@@ -394,6 +397,6 @@ def _naming(name: str) -> Iterator[None]:
   try:
     yield
   except UserError as error:
-    if not name or isinstance(error, OutOfMemory):
-      raise
-    raise UserError(f'{name}: {error}') from error
+    if name and not isinstance(error, OutOfMemory):
+      error.args = f'{name}: {error}',
+    raise

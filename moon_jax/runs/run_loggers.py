@@ -30,9 +30,9 @@ def check_factories(given: Sequence[LoggerOrFactory]) -> None:
     if isinstance(entry, Logger) or not callable(entry):
       name = type(entry).__name__
       raise UserError(
-          'each of loggers must be a function that returns a logger, since '
-          f'each run of a sweep has its own; got a {name}. Pass the class, or '
-          f'lambda: {name}(...)')
+          'loggers', 'must be functions that return a logger, since each run '
+          'of a sweep has its own', f'a {name}',
+          f'Pass the class, or lambda: {name}(...)')
 
 
 def replay(runs: Iterable[Prepared], given: Sequence[LoggerOrFactory] = ()
@@ -81,8 +81,8 @@ class RunLoggers:
         self._write()
         self.close()
         raise UserError(
-            f'the logger {name} could not start: {first_line(error)}; remove '
-            'it, or fix the reason') from error
+            '', f'the logger {name} must start', first_line(error),
+            'Remove it, or fix the reason') from error
     self._write()
 
   def __call__(self, simulation: Any, line: dict[str, Any]) -> None:

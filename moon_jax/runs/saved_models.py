@@ -38,7 +38,7 @@ from moon_jax.version import __version__
 
 _SAFETENSORS = 'model.safetensors'
 _OTHER_HASH = 'its hash differs from that of the saved model'
-_FORMS = ('give the work directory of a finished run, its model.safetensors, '
+_FORMS = ('Give the work directory of a finished run, its model.safetensors, '
           'or one of its checkpoints, such as RUN/checkpoints/10')
 
 
@@ -80,8 +80,8 @@ class TrainedModel(NamedTuple):
       axes = ''.join(f', {size}' for size in one)
       remedy = ('Add the axis of the batch: inputs[None]'
                 if len(found) == len(one) else 'Reshape them')
-      raise UserError(f'inputs must be a batch [B{axes}], as in the run; got '
-                      f'shape {found}. {remedy}')
+      raise UserError('inputs', f'must be a batch [B{axes}], as in the run',
+                      f'shape {found}', remedy)
     dtype = jnp.result_type(inputs)
     if not self.input_dtype or _kind(dtype) == _kind(self.input_dtype):
       return
@@ -99,8 +99,7 @@ class TrainedModel(NamedTuple):
         got += f' from {low:g} to {high:g}'
         if low < 0:
           remedy = 'Pass pixels as they are: the model normalizes them'
-    raise UserError(f'inputs must be {needed}, as in the run; got {got}. '
-                    f'{remedy}')
+    raise UserError('inputs', f'must be {needed}, as in the run', got, remedy)
 
 
 def _kind(dtype):
@@ -152,8 +151,9 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
       importable. A warning reports that its file has changed.
   """
   if not isinstance(path, str | os.PathLike):
-    raise UserError('load needs the path of a work directory, such as '
-                    f"'runs/digits-moon-0123abcd'; got {path!r:.60}")
+    raise UserError('path', 'must be the path of a work directory',
+                    f'{path!r:.60}', 'Pass for example '
+                    "'runs/digits-moon-0123abcd'")
   path = _final_model(files.user_path(path))
   try:
     if not path.exists():
@@ -166,9 +166,9 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
       raise ValueError('it is not the final model of a run')
   except Exception as error:  # safetensors and Orbax raise many kinds
     raise UserError(
-        f'{path} must be a complete model of moon_jax, got an invalid one '
-        f'({first_line(error)}); give the work directory of a finished run or '
-        f'its {_SAFETENSORS}') from error
+        '', f'{path} must be a complete model of moon_jax',
+        f'an invalid one ({first_line(error)})', 'Give the work directory of '
+        f'a finished run or its {_SAFETENSORS}') from error
   return TrainedModel(
       _network(path, note), tuple(note['mean']), tuple(note['std']),
       tuple(note['class_names']), note['config'],
@@ -216,8 +216,8 @@ def load_initial(path: str) -> Variables:
   except MemoryError:
     raise
   except Exception as error:  # safetensors and Orbax raise many kinds
-    raise UserError(f'{setting("init_from", path)} must be a model, got an '
-                    f'invalid one ({first_line(error)}); {_FORMS}') from error
+    raise UserError(f'init_from={path}', 'must be a model',
+                    f'an invalid one ({first_line(error)})', _FORMS) from error
 
 
 def _final_model(path: pathlib.Path) -> pathlib.Path:

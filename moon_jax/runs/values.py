@@ -39,8 +39,8 @@ def check_name(name: str, where: str, known: Iterable[str] = TYPES) -> None:
     near, advice = suggest.flag(name, known), suggest.advice(name)
     hint = (f'; {advice}' if advice else
             f'; the nearest is {near!r}' if near else '')
-    raise UserError(f'{where} must name a setting of a run, got {name!r}{hint}.'
-                    ' docs/flags.md lists them')
+    raise UserError('', f'{where} must name a setting of a run',
+                    f'{name!r}{hint}', 'docs/flags.md lists them')
 
 
 def convert(name: str, value: Any, where: str) -> Any:
@@ -57,7 +57,8 @@ def convert(name: str, value: Any, where: str) -> Any:
       return call
     limits.check_value(Config, name, value)
   except UserError as error:
-    raise UserError(f'{where}: {error}') from error
+    error.args = f'{where}: {error}',
+    raise
   return TYPES[name](value)
 
 
@@ -76,9 +77,8 @@ def replace(config: Config, settings: Mapping[str, Any]) -> Config:
       kind, _, argument = name.partition('.')
       call = getattr(config, kind)
       if kind in plain and dict(call.arguments).get(argument, value) != value:
-        raise UserError(f'{setting(kind, call)} and '
-                        f'{setting(name, show(value))} exclude each other; '
-                        'remove one')
+        raise UserError(f'{kind}={call}', f'and {setting(name, show(value))} '
+                        'exclude each other', '', 'Remove one')
       config = dataclasses.replace(config, **{
           kind: call.replace(**{argument: value})})
   return config
@@ -123,20 +123,21 @@ def axis(name: str, values: Any, where: str) -> tuple[Any, ...]:
   """Returns the values of an axis, distinct and of the type of its setting."""
   check_name(name, where)
   if name in _SHARED:
-    raise UserError(f'{where} must name a setting in which runs may differ, '
-                    f'got {name!r}, which all runs of a sweep share; give '
-                    f'{setting(name, name.upper())} once')
+    raise UserError(
+        '', f'{where} must name a setting in which runs may differ',
+        f'{name!r}, which all runs of a sweep share',
+        f'Give {setting(name, name.upper())} once')
   if isinstance(values, str) or not isinstance(values, Iterable):
-    raise UserError(f'{where}: {name} must be a list of values, got '
-                    f'{values!r}; write {name}=[...], with a value per run')
+    raise UserError('', f'{where}: {name} must be a list of values',
+                    repr(values), f'Write {name}=[...], with a value per run')
   converted = tuple(convert(name, value, where) for value in values)
   if not converted:
-    raise UserError(f'{where}: {name} must have one value or more, got an '
-                    'empty list; remove it, or list values')
+    raise UserError('', f'{where}: {name} must have one value or more',
+                    'an empty list', 'Remove it, or list values')
   for i, value in enumerate(converted):
     if value in converted[:i]:
-      raise UserError(f'{where}: {name} must have distinct values, got '
-                      f'{show(value)} twice; remove one')
+      raise UserError('', f'{where}: {name} must have distinct values',
+                      f'{show(value)} twice', 'Remove one')
   return converted
 
 
@@ -148,16 +149,16 @@ def parse_axis(text: str) -> tuple[str, tuple[Any, ...]]:
     found = re.fullmatch(r'\W*([^\W\d][\w.]*)(?:[\s:=]+(\S.*))?\s*', text)
     name, given = found.groups() if found else ('NAME', '')
     listed = ','.join(re.split(r'[\s,]+', (given or 'VALUE,VALUE').strip()))
-    raise UserError(f'--grid must be NAME=V1,V2,..., got {text!r}; write '
-                    f'--grid {name}={listed}')
+    raise UserError('', '--grid must be NAME=V1,V2,...', repr(text),
+                    f'Write --grid {name}={listed}')
   return name, axis(name, [_parse(name, word.strip(), where)
                            for word in user_code.split(listed)], where)
 
 
 def _parse(name, word, where):
   if not word:
-    raise UserError(f'{where}: {name} must have values between commas, got an '
-                    'empty one; lists in a TOML file may hold empty '
+    raise UserError('', f'{where}: {name} must have values between commas',
+                    'an empty one', 'Lists in a TOML file may hold empty '
                     'strings and values with commas')
   if is_argument(name):
     return parts.parse_value(word)

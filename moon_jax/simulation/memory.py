@@ -240,6 +240,5 @@ def explain(error: Exception, federation: Federation, num_lanes: int,
   remedies += [
       f'a smaller {setting("batch_size", federation.batch_size)}',
       f'activations in bfloat16 ({setting("model.dtype", "bfloat16")})']
-  return OutOfMemory(
-      f'out of memory{with_lanes}{where} ({reason}){takes}. Give '
-      f'{", or ".join(remedies)}')
+  return OutOfMemory('', f'out of memory{with_lanes}{where} ({reason}){takes}',
+                     '', f'Give {", or ".join(remedies)}')

@@ -42,11 +42,11 @@ def command(tmp_path):
 
 @pytest.mark.parametrize('body, status, words', [
     ('pass', 0, ''),
-    ("raise errors.UserError('--seed is wrong')", 2,
+    ("raise errors.UserError('', '--seed is wrong')", 2,
      'command: --seed is wrong\n'),
-    (r"raise errors.UserError('--seed=\x1b[2J\n')", 2,
+    (r"raise errors.UserError('', '--seed=\x1b[2J\n')", 2,
      'command: --seed=\\x1b[2J\\n\n'),
-    ("raise errors.OutOfMemory('out of memory')", 2,
+    ("raise errors.OutOfMemory('', 'out of memory')", 2,
      'command: out of memory\n'),
     ("raise errors.DivergedError('round 3')", 1, 'command: round 3\n'),
     ("raise errors.InterruptedRun(15, ' after round 3')", 143,
@@ -126,7 +126,8 @@ def fail(error):
 @pytest.mark.parametrize('run, argv, status, message', [
     (lambda _: None, 'x', 0, ''),
     (lambda _: 1, 'x', 1, ''),
-    (fail(UserError('FILE must exist')), 'x', 2, 'command: FILE must exist\n'),
+    (fail(UserError('', 'FILE must exist')), 'x', 2,
+     'command: FILE must exist\n'),
     (fail(PermissionError(13, 'denied', 'x')), 'x', 2,
      "command: [Errno 13] denied: 'x'\n"),
     (fail(KeyboardInterrupt()), 'x', 130, 'command: interrupted\n'),

@@ -244,6 +244,6 @@ def test_a_directory_that_cannot_be_written(tmp_path):
   (tmp_path / 'sweeps').write_text('')
   named = grids_lib.Named(
       Sweep.grid(Config(dataset='digits'), seed=[0]), 'name')
-  with pytest.raises(UserError, match='--workdir=.* must be writable, got File'
+  with pytest.raises(UserError, match='--workdir=.* must be writable; got File'
                      ' exists'):
     sweep_table.finish(named, [SUMMARY], str(tmp_path))

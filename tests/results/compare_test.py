@@ -204,7 +204,7 @@ def test_damaged_runs_are_left_out(runs, run):
   assert [line.split(':')[0] for line in err.splitlines()] == ['left out'] * 2
   assert 'must have the 4 rounds of summary.json; got 0. Restore it' in err
   status, _, err = run(runs / 'moon0')
-  assert status == 2 and 'metrics.jsonl must hold' in err
+  assert status == 2 and 'metrics.jsonl that holds' in err
 
 
 def test_ascii_terminals_get_ascii(runs, monkeypatch, run):

@@ -203,7 +203,8 @@ def test_a_run_without_metrics_or_partition(tmp_path, run):
      'must be the configuration of a run'),
     ('config.json', '{"algorithm": "moon(mu=x"}',
      'must be the configuration of a run'),
-    ('metrics.jsonl', '{"round": 2}\n', 'must hold one line per round'),
+    ('metrics.jsonl', '{"round": 2}\n',
+     'metrics.jsonl that holds one line per round'),
     ('summary.json', '{"a"', 'summary.json must be a readable JSON object')])
 def test_damaged_files_are_named(tmp_path, file, content, message):
   path = made_runs.write(tmp_path / 'run')

@@ -57,7 +57,7 @@ def test_runs_and_budgets_that_a_file_lacks_are_errors(tmp_path):
     ('headline = "x"', "headline must be accuracy or rounds or time; got 'x'"),
     ('panels = ["x"]', "panels must be a list of names; got 'x'"),
     ('notes = [1]', 'notes must be a list of sentences; got 1'),
-    ('baseline = {x = 1}', "baseline must name a setting of a run, got 'x'"),
+    ('baseline = {x = 1}', "baseline must name a setting of a run; got 'x'"),
     ('[budget.big]\nseed = 1', 'tables smoke or small; got big'),
     ('[budget.smoke]\nx = 1', "budget smoke must name a setting of a run"),
     ('[[published]]\nalgorithm = "moon"', 'must have one of accuracy, global'),

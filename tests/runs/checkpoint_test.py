@@ -196,7 +196,8 @@ def test_incompletely_written_checkpoints_are_ignored(copy):
 
 def test_a_directory_that_cannot_be_written_is_an_error(tmp_path):
   (tmp_path / 'file').write_text('')
-  with pytest.raises(UserError, match='--workdir: .*must be writable'):
+  with pytest.raises(
+      UserError, match='--workdir must be writable.*; got .*file'):
     save_rounds(tmp_path / 'file' / 'checkpoints', (1,))
 
 

@@ -94,7 +94,7 @@ def test_each_number_of_a_summary_is_checked(name, tmp_path):
   assert made.summary() == numbers
   for value in None, '1', True:
     made.write_summary(numbers | {name: value})
-    with pytest.raises(UserError, match='summary.json must hold numbers for'):
+    with pytest.raises(UserError, match='summary.json that holds numbers for'):
       made.summary()
 
 
@@ -105,7 +105,7 @@ def test_a_path_of_the_wrong_type_is_an_error_before_any_write(name, tmp_path):
   path = tmp_path / name
   path.mkdir() if '.' in name else path.write_bytes(b'?')
   for method in directory_lib.Workdir.check, directory_lib.Workdir.lock:
-    with pytest.raises(UserError, match=f': {name} must be a .*move it away'):
+    with pytest.raises(UserError, match=f' as {name}; got some.*Move it away'):
       method(directory_lib.Workdir(Config(workdir=str(tmp_path))))
   assert not (tmp_path / 'config.json').is_file()
 
@@ -153,7 +153,7 @@ def test_lines_that_differ_from_the_checkpoint_are_an_error(change, tmp_path):
   path.write_text(change(path.read_text()))
   before = path.read_bytes()
   (tmp_path / 'summary.json').write_text('')
-  with pytest.raises(UserError, match='metrics.jsonl must begin with the'):
+  with pytest.raises(UserError, match='metrics.jsonl that begins with the'):
     write(tmp_path, [], mark)
   assert path.read_bytes() == before and (tmp_path / 'summary.json').exists()
 
@@ -179,7 +179,7 @@ def test_a_mark_describes_lines_that_are_on_disk(tmp_path, monkeypatch):
                                      b'[' * 10**5 + b'\n', b'nonsense\n'])
 def test_invalid_lines_are_an_error(content, tmp_path):
   (tmp_path / 'metrics.jsonl').write_bytes(content)
-  with pytest.raises(UserError, match='metrics.jsonl must hold one line per'):
+  with pytest.raises(UserError, match='metrics.jsonl that holds one line per'):
     directory_lib.read_lines(tmp_path)
 
 
@@ -208,7 +208,7 @@ def test_a_deleted_file_is_not_created_again(tmp_path):
   run = begun(tmp_path)
   run.append_metrics(LINES[0])
   os.unlink(tmp_path / 'metrics.jsonl')
-  with pytest.raises(UserError, match='must be writable, got No such file'):
+  with pytest.raises(UserError, match='must be writable; got No such file'):
     run.append_metrics(LINES[1])
   assert not (tmp_path / 'metrics.jsonl').exists()
   run.close()

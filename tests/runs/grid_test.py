@@ -136,13 +136,13 @@ def test_a_union_keeps_the_order_and_has_each_run_once():
     ({'algorithm.mu': [-3], 'seed': [0]},
      r'^grid algorithm\.mu=-3 seed=0: algorithm\.mu must be at least 0'),
     ({'algorithm.mu': [1, 5, 1.]},
-     r'algorithm\.mu must have distinct values, got 1 twice'),
+     r'algorithm\.mu must have distinct values; got 1 twice'),
     ({'algorithm.moo': [1]}, 'algorithm=moon has the arguments num_negatives'),
-    ({'seed.mu': [1]}, "must name a setting of a run, got 'seed.mu'"),
-    (dict(optimizer='sgd'), "optimizer must be a list of values, got 'sgd'"),
+    ({'seed.mu': [1]}, "must name a setting of a run; got 'seed.mu'"),
+    (dict(optimizer='sgd'), "optimizer must be a list of values; got 'sgd'"),
     (dict(seed=[1.]), '^Sweep.grid: seed must be an int; got 1.0'),
     (dict(seed=range(73), num_rounds=range(1, 138)),
-     'at most 10,000 runs, got 10,001'),
+     'at most 10,000 runs; got 10,001'),
     (dict(optimizer=['sgd', 'lyon']),
      '^Sweep.grid: optimizer must be one of sgd, adam, amsgrad, '),
 ])
@@ -186,15 +186,15 @@ def test_arguments_are_parsed(text, expected):
 
 
 @pytest.mark.parametrize('text, message', [
-    ('seed', "--grid must be NAME=V1,V2,..., got 'seed'; write --grid "
+    ('seed', "--grid must be NAME=V1,V2,...; got 'seed'. Write --grid "
      'seed=VALUE'),
-    ('mu=1,5', "--grid mu=1,5 must name a setting of a run, got 'mu'; "
+    ('mu=1,5', "--grid mu=1,5 must name a setting of a run; got 'mu'; "
      "the nearest is 'algorithm.mu'"),
     ('algorithm=moom', 'Did you mean --algorithm=moon?'),
-    ('algorithm.mu=1,,2', 'lists in a TOML file may hold empty strings'),
+    ('algorithm.mu=1,,2', 'Lists in a TOML file may hold empty strings'),
     ('seed=1.5', "--seed must be an int; got '1.5'"),
     ('augment=2', "--augment must be a bool; got '2'"),
-    ('moo=1', "--grid moo=1 must name a setting of a run, got 'moo'"),
+    ('moo=1', "--grid moo=1 must name a setting of a run; got 'moo'"),
 ])
 def test_invalid_arguments_are_errors(text, message, of_command):
   with pytest.raises(mj.UserError) as error:

@@ -82,8 +82,8 @@ _FILE = {'inputs': {'partition.path': '0a'}}
     (dict(algorithm='later:method'), {}, 'source file; got later:method'),
     (dict(mu=1., later=2), {}, 'this version.*: the unknown settings mu, la'),
     (_FILE, {}, '--partition.path had other content'),
-    ({'inputs': ['0a']}, {}, 'must map flags to hashes'),
-    ({'inputs': {'later': '0a'}}, {}, 'must map flags to hashes'),
+    ({'inputs': ['0a']}, {}, 'whose "inputs" map flags to hashes'),
+    ({'inputs': {'later': '0a'}}, {}, 'whose "inputs" map flags to hashes'),
     ({'num_rounds': None}, {}, 'config.json that it cannot read: int'),
     ({'num_rounds': '8'}, {}, 'must be at least the 8')])
 def test_only_the_same_run_resumes(old, new, why):

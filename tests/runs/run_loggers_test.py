@@ -132,7 +132,7 @@ def test_a_logger_that_cannot_start_ends_the_run(tmp_path):
     def start(self, run):
       raise ConnectionError('no route')
 
-  with pytest.raises(mj.UserError, match='logger Fails could not start: .*rou'):
+  with pytest.raises(mj.UserError, match='logger Fails must start; got .*rou'):
     start(tmp_path, 0, Fails())
 
 

@@ -427,7 +427,7 @@ def test_remedies_of_damaged_files_cost_no_round(tmp_path):
 
   def check(name, content, remedy):
     (path / name).write_text(content)
-    with pytest.raises(UserError, match=f'{name} must .*; {remedy}'):
+    with pytest.raises(UserError, match=rf'{name} .*; got .*\. {remedy}'):
       again()
     if name in files:
       (path / name).write_bytes(files[name])
@@ -437,11 +437,11 @@ def test_remedies_of_damaged_files_cost_no_round(tmp_path):
     assert found['test_accuracy'] == first['test_accuracy']
 
   for content in '', '{"rounds": 3, "test_acc', '{"rounds": "3"}':
-    check('summary.json', content, 'delete this file, and the same command')
+    check('summary.json', content, 'Delete this file, and the same command')
   (path / 'summary.json').unlink()
-  check('diverged.json', '{"rounds', 'delete this file, and the same command')
-  check('config.json', '{', 'restore it from a copy')
-  check('metrics.jsonl', '{}\n', '.*restore it from a copy')
+  check('diverged.json', '{"rounds', 'Delete this file, and the same command')
+  check('config.json', '{', 'Restore it from a copy')
+  check('metrics.jsonl', '{}\n', 'Restore it from a copy')
   assert len(rounds) == count
 
 

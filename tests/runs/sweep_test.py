@@ -277,7 +277,7 @@ def test_an_error_in_the_files_of_a_run_saves_the_others(
   sweep, rounds = sweep_of(**RARELY), Rounds()
   with monkeypatch.context() as changed:
     changed.setattr(Workdir, 'append_metrics', vanish)
-    with pytest.raises(UserError, match='must be writable, got No such file'):
+    with pytest.raises(UserError, match='must be writable; got No such file'):
       run_lib.run_sweep(sweep, str(tmp_path), callbacks=[rounds])
   assert len(rounds) == 3
   rounds.clear()
@@ -291,7 +291,7 @@ def test_an_error_in_the_files_of_a_run_saves_the_others(
 
 def test_locks_are_released_after_an_error(tmp_path):
   with ended_at_call(
-      Workdir, 'lock', 3, UserError('no room'), match='no room'):
+      Workdir, 'lock', 3, UserError('', 'no room'), match='no room'):
     run_lib.run_sweep(sweep_of(), str(tmp_path))
   for seed in range(3):
     workdir = directory_of(tmp_path, seed)
@@ -341,7 +341,7 @@ def test_runs_whose_names_are_equal_are_refused(tmp_path, monkeypatch):
   path = directory_of(tmp_path, 0).path
   made_runs.write(path, [.5], **both.configs[0].to_dict())
   with pytest.raises(UserError, match=(
-      r'must hold a run of the same configuration, .* seed=0 \(now 1\)')):
+      r'must hold a run of the same configuration; got .* seed=0 \(now 1\)')):
     run_lib.run_sweep(sweep_of(1, **RARELY), str(tmp_path))
 
 

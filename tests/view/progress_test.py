@@ -48,7 +48,7 @@ def test_several_runs_have_a_line_together(capsys):
 
 
 @pytest.mark.parametrize('error, last', [
-    (UserError('--num_rounds must be positive'),
+    (UserError('', '--num_rounds must be positive'),
      'UserError: --num_rounds must be positive'),
     (KeyError('x'), "    KeyError: 'x'")])
 def test_the_log_has_what_happened(error, last, tmp_path):

@@ -35,8 +35,9 @@ def check_installed() -> None:
   if not is_installed():
     version = importlib.metadata.version('jax')
     raise UserError(
-        '--target needs the compiler for NVIDIA GPUs (but no GPU), which is '
-        f"not installed; install it: pip install 'jax[cuda12]=={version}'")
+        '', '--target needs the compiler for NVIDIA GPUs (but no GPU), which '
+        'is not installed', '',
+        f"Install it: pip install 'jax[cuda12]=={version}'")
 
 
 def names() -> list[str]:

@@ -82,9 +82,9 @@ def plan(config: Config, target: Target, num_devices: int = 1) -> str:
   largest = ', '.join(f'{name} {size / 1e9:,.1f}' for name, size in sorted(
       rounds[now].parts.items(), key=lambda part: -part[1])[:3])
   raise UserError(
-      f'{where} (--lanes={config.lanes}) need {needed / 1e9:,.1f} GB per GPU, '
-      f'but JAX can use only {limit / 1e9:,.1f} GB of {target.name}. Largest '
-      f'parts, in GB: {largest}. {lanes}. {remedy}')
+      '', f'{where} (--lanes={config.lanes}) need {needed / 1e9:,.1f} GB per '
+      f'GPU, but JAX can use only {limit / 1e9:,.1f} GB of {target.name}', '',
+      f'Largest parts, in GB: {largest}. {lanes}. {remedy}')
 
 
 def mesh(target: Target, num_devices: int) -> Mesh:
@@ -95,8 +95,8 @@ def mesh(target: Target, num_devices: int) -> Mesh:
         topology=f'1x1x{num_devices}')  # slices, hosts, GPUs
   except jax.errors.JaxRuntimeError as error:
     raise UserError(
-        f'JAX {jax.__version__} cannot compile for {target.name} '
-        f'({first_line(error)}); name another --target') from error
+        '', f'JAX {jax.__version__} cannot compile for {target.name} '
+        f'({first_line(error)})', '', 'Name another --target') from error
   return Mesh(np.array(topology.devices), devices.AXIS,
               axis_types=(AxisType.Auto,))
 
@@ -169,8 +169,8 @@ def usable(target: Target) -> int:
   with contextlib.suppress(ValueError):
     if 0 < (fraction := float(text)) <= 1:
       return int(target.memory_bytes * fraction)
-  raise UserError(f'{_FRACTION} must be above 0 and at most 1, got {text}; '
-                  'unset it for the default, 0.75')
+  raise UserError('', f'{_FRACTION} must be above 0 and at most 1', text,
+                  'Unset it for the default, 0.75')
 
 
 def most_lanes(need: Callable[[int], int], limit: int, now: int, most: int,
