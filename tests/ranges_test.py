@@ -84,8 +84,10 @@ def test_limits_of_an_argument_of_a_part(kind, name, argument):
   for value in accepted:
     call(value)
   for value in refused:
+    of_rounds = kind == 'staleness'  # which is an argument itself
+    shown = rf'{kind}={name}\(.*\): ' if of_rounds else rf'{kind}\.'
     with pytest.raises(UserError, match=(
-        f'^--{kind}.{argument} must be .*; got {value}')):
+        f'^--{shown}{argument} must be .*; got {value}')):
       call(value)
 
 

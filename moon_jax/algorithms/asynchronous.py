@@ -19,14 +19,16 @@ with. In FedAsync's algorithm 1 the tau of the newest model is 1; here it is 0.
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
+from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import base, mixing
-from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, Receiver
 from moon_jax.algorithms.wrap import wrap
+from moon_jax.config.parts import checked
 from moon_jax.errors import UserError
 
 # Maps staleness, a float32 scalar, to the weight s of an update.
@@ -41,7 +43,8 @@ def constant() -> Weight:
   return lambda staleness: jnp.float32(1)
 
 
-def polynomial(exponent: float = 0.5) -> Weight:
+@checked
+def polynomial(exponent: Annotated[float, Ge(0)] = 0.5) -> Weight:
   """Returns s(tau) = (1 + tau)^-exponent; 0.5 is that of FedBuff.
 
   Args:
@@ -50,11 +53,12 @@ def polynomial(exponent: float = 0.5) -> Weight:
   Raises:
     UserError: if the exponent is negative.
   """
-  at_least(0, exponent=exponent, usual=0.5)
   return lambda staleness: (1. + staleness) ** -exponent
 
 
-def hinge(slope: float = 10.0, delay: float = 4.0) -> Weight:
+@checked
+def hinge(slope: Annotated[float, Ge(0)] = 10.0,
+          delay: Annotated[float, Ge(0)] = 4.0) -> Weight:
   """Returns s(tau) = 1 up to `delay`, then 1 / (slope (tau - delay) + 1).
 
   Args:
@@ -64,13 +68,12 @@ def hinge(slope: float = 10.0, delay: float = 4.0) -> Weight:
   Raises:
     UserError: if an argument is negative.
   """
-  at_least(0, slope=slope, usual=10)
-  at_least(0, delay=delay, usual=4)
   return lambda staleness: 1 / (
       slope * jnp.maximum(staleness - delay, 0.) + 1.)
 
 
-def with_staleness(algorithm: Algorithm, max_staleness: int,
+@checked
+def with_staleness(algorithm: Algorithm, max_staleness: Annotated[int, Ge(0)],
                    weight: Weight | None = None,
                    form: str = 'fedbuff') -> Algorithm:
   """Returns `algorithm` for clients that begin from older models.
@@ -94,7 +97,6 @@ def with_staleness(algorithm: Algorithm, max_staleness: int,
   """
   if form not in FORMS:
     raise UserError('form', f'must be one of {", ".join(FORMS)}', repr(form))
-  at_least(0, max_staleness=max_staleness, usual=20)
   weight, kept = weight or polynomial(), max_staleness + 1
 
   def init_server(variables):

@@ -11,13 +11,14 @@ Label flips and backdoors act on data instead: `moon_jax.label_shift.flipped`,
 
 from collections.abc import Callable, Mapping
 import types
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+from annotated_types import Ge, Gt
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import updates
-from moon_jax.algorithms.arguments import above, at_least, one_of
+from moon_jax.config.parts import checked
 from moon_jax.data import attackers
 
 _LARGEST = 0.9999  # probability for z of hostile majorities, 3.7 deviations
@@ -80,7 +81,8 @@ def label_flip() -> None:
   """
 
 
-def sign_flip(scale: float = 1.0) -> Craft:
+@checked
+def sign_flip(scale: Annotated[float, Gt(0)] = 1.0) -> Craft:
   """Returns the attack -scale u_i, of Li et al., RSA, AAAI 2019.
 
   https://arxiv.org/abs/1811.03761
@@ -88,7 +90,6 @@ def sign_flip(scale: float = 1.0) -> Craft:
   Args:
     scale: multiple of the reversed update.
   """
-  above(0, scale=scale, usual=1)
   return scaling(-scale)
 
 
@@ -104,7 +105,8 @@ def scaling(factor: float = 10.0) -> Craft:
   return lambda u_JD, is_honest_J, is_hostile_J, key_J: factor * u_JD
 
 
-def gaussian(std: float = 1.0) -> Craft:
+@checked
+def gaussian(std: Annotated[float, Gt(0)] = 1.0) -> Craft:
   """Returns the attack std N(0, I), of Blanchard et al., NeurIPS 2017.
 
   https://arxiv.org/abs/1703.02757, section 5, which has std = 200.
@@ -112,7 +114,6 @@ def gaussian(std: float = 1.0) -> Craft:
   Args:
     std: standard deviation of each coordinate.
   """
-  above(0, std=std, usual=1)
 
   def craft(u_JD, is_honest_J, is_hostile_J, key_J):
     return std * jax.vmap(
@@ -121,7 +122,8 @@ def gaussian(std: float = 1.0) -> Craft:
   return craft
 
 
-def inner_product(epsilon: float = 2.0) -> Craft:
+@checked
+def inner_product(epsilon: Annotated[float, Gt(0)] = 2.0) -> Craft:
   """Returns the attack -epsilon m.
 
   Xie, Koyejo and Gupta, Fall of Empires, UAI 2019,
@@ -130,12 +132,12 @@ def inner_product(epsilon: float = 2.0) -> Craft:
   Args:
     epsilon: multiple of the mean m of honest updates, reversed.
   """
-  above(0, epsilon=epsilon, usual=2)
   return lambda u_JD, is_honest_J, is_hostile_J, key_J: (
       -epsilon * _moments(u_JD, is_honest_J)[0])
 
 
-def little_is_enough(z: float = 0.0) -> Craft:
+@checked
+def little_is_enough(z: Annotated[float, Ge(0)] = 0.0) -> Craft:
   """Returns ALIE, the attack m - z s.
 
   Baruch, Baruch and Goldberg, A Little Is Enough, NeurIPS 2019,
@@ -149,7 +151,6 @@ def little_is_enough(z: float = 0.0) -> Craft:
   Args:
     z: deviations; 0 takes z_max, at least 0 and at most 3.7.
   """
-  at_least(0, z=z, usual=0)
 
   def craft(u_JD, is_honest_J, is_hostile_J, key_J):
     m_D, s_D = _moments(u_JD, is_honest_J)
@@ -171,7 +172,8 @@ def probability(n: Any, b: Any) -> Any:
   return (n - b - k) / jnp.maximum(n - b, 1)
 
 
-def min_max(direction: str = 'std') -> Craft:
+@checked
+def min_max(direction: Literal['std', 'unit', 'sign'] = 'std') -> Craft:
   """Returns the attack m + gamma p, within the spread of honest updates.
 
   Shejwalkar and Houmansadr, Manipulating the Byzantine, NDSS 2021,
@@ -185,7 +187,6 @@ def min_max(direction: str = 'std') -> Craft:
   Args:
     direction: of p: "std", -s; "unit", -m / |m|; or "sign", -sign(m).
   """
-  one_of(('std', 'unit', 'sign'), direction=direction)
 
   def craft(u_JD, is_honest_J, is_hostile_J, key_J):
     m_D, s_D = _moments(u_JD, is_honest_J)

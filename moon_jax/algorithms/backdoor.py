@@ -9,10 +9,12 @@ get the label of the target.
 
 from collections.abc import Sequence
 import dataclasses
+from typing import Annotated
 
+from annotated_types import Ge, Le
 import numpy as np
 
-from moon_jax.algorithms.arguments import at_least, from_0_to_1
+from moon_jax.config.parts import parameters
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
 from moon_jax.data.dataset import Dataset
@@ -35,14 +37,13 @@ class Backdoor:
     UserError: if one is out of range.
   """
 
-  target: int = 0
-  fraction: float = 0.5
-  size: int = 3
+  target: Annotated[int, Ge(0)] = 0
+  fraction: Annotated[float, Ge(0), Le(1)] = 0.5
+  size: Annotated[int, Ge(1)] = 3
 
   def __post_init__(self) -> None:
-    at_least(0, target=self.target, usual=0)
-    from_0_to_1(0.5, fraction=self.fraction)
-    at_least(1, size=self.size, usual=3)
+    for name, parameter in parameters(Backdoor).items():
+      object.__setattr__(self, name, parameter.check(getattr(self, name)))
 
   def poisoned(self, dataset: Dataset, clients: Sequence[np.ndarray],
                hostile: Sequence[int], seed: int) -> Dataset:

@@ -16,17 +16,20 @@ from collections.abc import Callable, Mapping
 import functools
 import math
 import types
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from annotated_types import Ge, Gt, Le
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import updates
-from moon_jax.algorithms.arguments import above, at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.wrap import wrap
+from moon_jax.config.parts import checked
 from moon_jax.errors import UserError
+
+_Fraction = Annotated[float, Gt(0), Le(1)]
 
 _DRAW = 0x636f6d70  # folded into the key of a client or the server
 
@@ -49,7 +52,8 @@ class Compressor(NamedTuple):
   hparams: Mapping[str, float] = types.MappingProxyType({})
 
 
-def top_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
+@checked
+def top_k(fraction: _Fraction = 0.01, has_feedback: bool = True) -> Compressor:
   """Returns the compressor that keeps the k = fraction D largest numbers.
 
   Largest are those of the largest absolute value; the others become 0.
@@ -68,10 +72,12 @@ def top_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
   return Compressor(
       lambda u_D, params, key, hparams: jnp.where(_is_among_largest(
           u_D, _kept(u_D.size, hparams)), u_D, 0),
-      bits, has_feedback, _checked(fraction))
+      bits, has_feedback, {'compress_fraction': fraction})
 
 
-def random_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
+@checked
+def random_k(fraction: _Fraction = 0.01,
+             has_feedback: bool = True) -> Compressor:
   """Returns the compressor that keeps k = fraction D random numbers.
 
   Stich et al., NeurIPS 2018, https://arxiv.org/abs/1809.07599. Without error
@@ -91,10 +97,12 @@ def random_k(fraction: float = 0.01, has_feedback: bool = True) -> Compressor:
   return Compressor(
       apply, lambda params, hparams: 32 * (
           int(_kept(updates.size(params), hparams)) + 1),
-      has_feedback, _checked(fraction))
+      has_feedback, {'compress_fraction': fraction})
 
 
-def qsgd(bits: int = 4, bucket: int = 512) -> Compressor:
+@checked
+def qsgd(bits: Annotated[int, Ge(2), Le(16)] = 4,
+         bucket: Annotated[int, Ge(1)] = 512) -> Compressor:
   """Returns the compressor that rounds numbers at random to b bits.
 
   Alistarh et al., QSGD, NeurIPS 2017, https://arxiv.org/abs/1610.02132, section
@@ -111,10 +119,6 @@ def qsgd(bits: int = 4, bucket: int = 512) -> Compressor:
     bits: number b of bits of a number and its sign, 2 to 16.
     bucket: consecutive numbers that share a norm.
   """
-  at_least(2, bits=bits, usual=4)
-  if bits > 16:
-    raise UserError('bits', 'must be at most 16', bits, '4 is usual')
-  at_least(1, bucket=bucket, usual=512)
   levels = 2**(bits - 1) - 1
 
   def apply(u_D, params, key, hparams):
@@ -148,7 +152,9 @@ def sign(has_feedback: bool = True) -> Compressor:
       lambda params, hparams: 32 + updates.size(params), has_feedback)
 
 
-def powersgd(rank: int = 2, iterations: int = 2) -> Compressor:
+@checked
+def powersgd(rank: Annotated[int, Ge(1)] = 2,
+             iterations: Annotated[int, Ge(1)] = 2) -> Compressor:
   """Returns the compressor that sends a product of thin matrices per matrix M.
 
   Vogels, Karimireddy and Jaggi, PowerSGD, NeurIPS 2019,
@@ -166,7 +172,6 @@ def powersgd(rank: int = 2, iterations: int = 2) -> Compressor:
     rank: r.
     iterations: of the first two equations.
   """
-  at_least(1, rank=rank, iterations=iterations, usual=2)
 
   def is_sent_whole(w):
     m, n = math.prod(w.shape[:-1]), w.shape[-1] if w.ndim else 1
@@ -300,12 +305,6 @@ def _bytes(bits, variables, hparams):
   params = variables['params']
   num_others = updates.size(variables) - updates.size(params)
   return math.ceil(bits(params, hparams) / 8) + 4 * num_others
-
-
-def _checked(fraction):
-  from_0_to_1(0.01, fraction=fraction)
-  above(0, fraction=fraction, usual=0.01)
-  return {'compress_fraction': fraction}
 
 
 def _kept(d, hparams):

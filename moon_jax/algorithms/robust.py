@@ -20,13 +20,12 @@ from collections.abc import Callable
 import math
 from typing import Annotated, Any, NamedTuple
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax import trees, user_code
-from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.attacks import Attack
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.updates import (
@@ -44,7 +43,7 @@ from moon_jax.algorithms.updates import (
   zeros,
 )
 from moon_jax.algorithms.wrap import wrap
-from moon_jax.config.parts import OrFromRun
+from moon_jax.config.parts import checked, OrFromRun
 from moon_jax.errors import setting, UserError
 
 # Folded into the key of a round: draws of dnc, and two of secure_sum.
@@ -94,6 +93,7 @@ def median() -> Rule:
   return _stateless(lambda rows: _median(rows.u_JD, rows.is_received_J))
 
 
+@checked
 def trimmed_mean(byzantine: _Byzantine = 1) -> Rule:
   """Returns the rule that averages each coordinate without its extremes.
 
@@ -103,7 +103,6 @@ def trimmed_mean(byzantine: _Byzantine = 1) -> Rule:
   Args:
     byzantine: number f of hostile clients per round that the rule withstands.
   """
-  at_least(0, byzantine=byzantine, usual=1)
 
   def apply(rows):
     u_JD, _, is_received_J, _ = rows
@@ -128,7 +127,9 @@ def krum(byzantine: _Byzantine = 1) -> Rule:
   return multi_krum(byzantine, 1)
 
 
-def multi_krum(byzantine: _Byzantine = 1, keep: int = 0) -> Rule:
+@checked
+def multi_krum(byzantine: _Byzantine = 1,
+               keep: Annotated[int, Ge(0)] = 0) -> Rule:
   """Returns the rule that averages updates with the lowest scores of Krum.
 
   Blanchard et al., NeurIPS 2017, https://arxiv.org/abs/1703.02757.
@@ -137,8 +138,6 @@ def multi_krum(byzantine: _Byzantine = 1, keep: int = 0) -> Rule:
     byzantine: number f of hostile clients per round that the rule withstands.
     keep: number of updates to average; 0 averages n - f.
   """
-  at_least(0, byzantine=byzantine, usual=1)
-  at_least(0, keep=keep, usual=0)
 
   def apply(rows, state, key):
     u_JD, _, is_received_J, _ = rows
@@ -151,6 +150,7 @@ def multi_krum(byzantine: _Byzantine = 1, keep: int = 0) -> Rule:
   return Rule(apply, max(2 * byzantine + 3, keep))
 
 
+@checked
 def bulyan(byzantine: _Byzantine = 1) -> Rule:
   """Returns the rule that averages Krum's choices near their median.
 
@@ -162,7 +162,6 @@ def bulyan(byzantine: _Byzantine = 1) -> Rule:
   Args:
     byzantine: number f of hostile clients per round that the rule withstands.
   """
-  at_least(0, byzantine=byzantine, usual=1)
 
   def apply(rows, state, key):
     u_JD, _, is_received_J, _ = rows
@@ -185,7 +184,9 @@ def bulyan(byzantine: _Byzantine = 1) -> Rule:
   return Rule(apply, 4 * byzantine + 3)
 
 
-def geometric_median(iterations: int = 3, nu: float = 1e-6) -> Rule:
+@checked
+def geometric_median(iterations: Annotated[int, Ge(1)] = 3,
+                     nu: Annotated[float, Gt(0)] = 1e-6) -> Rule:
   """Returns RFA, the rule that takes a smoothed geometric median.
 
   Pillutla, Kakade and Harchaoui, Robust Aggregation for Federated Learning,
@@ -198,8 +199,6 @@ def geometric_median(iterations: int = 3, nu: float = 1e-6) -> Rule:
     iterations: of Weiszfeld's algorithm.
     nu: smoothing, a distance.
   """
-  at_least(1, iterations=iterations, usual=3)
-  above(0, nu=nu, usual=1e-6)
 
   def apply(rows):
     u_JD, p_J, *_ = rows
@@ -213,7 +212,8 @@ def geometric_median(iterations: int = 3, nu: float = 1e-6) -> Rule:
   return _stateless(apply)
 
 
-def norm_clipping(radius: float = 1.0) -> Rule:
+@checked
+def norm_clipping(radius: Annotated[float, Gt(0)] = 1.0) -> Rule:
   """Returns the rule that takes the weighted mean of clipped updates.
 
   Sun et al., Can You Really Backdoor Federated Learning?, 2019,
@@ -224,12 +224,13 @@ def norm_clipping(radius: float = 1.0) -> Rule:
   Args:
     radius: the largest norm of an update.
   """
-  above(0, radius=radius, usual=1)
   return _stateless(lambda rows: weighted_sum(
       rows.weight_J, _clipped(rows.u_JD, radius)))
 
 
-def centred_clipping(radius: float = 10.0, iterations: int = 1) -> Rule:
+@checked
+def centred_clipping(radius: Annotated[float, Gt(0)] = 10.0,
+                     iterations: Annotated[int, Ge(1)] = 1) -> Rule:
   """Returns the rule that adds the mean of clipped differences to its last.
 
   Karimireddy, He and Jaggi, Learning from History for Byzantine Robust
@@ -243,8 +244,6 @@ def centred_clipping(radius: float = 10.0, iterations: int = 1) -> Rule:
     radius: tau, of a difference.
     iterations: l, of this step per round.
   """
-  above(0, radius=radius, usual=10)
-  at_least(1, iterations=iterations, usual=1)
 
   def apply(rows, v_D, key):
     v_D = lax.fori_loop(0, iterations, lambda _, v_D: v_D + mean_of(
@@ -255,9 +254,10 @@ def centred_clipping(radius: float = 10.0, iterations: int = 1) -> Rule:
   return Rule(apply, init=lambda update_D: update_D, is_for_parameters=True)
 
 
-def dnc(byzantine: _Byzantine = 1, iterations: int = 1,
-        coordinates: int = 10_000,
-        remove: float = 1.0) -> Rule:
+@checked
+def dnc(byzantine: _Byzantine = 1, iterations: Annotated[int, Ge(1)] = 1,
+        coordinates: Annotated[int, Ge(1)] = 10_000,
+        remove: Annotated[float, Gt(0)] = 1.0) -> Rule:
   """Returns DnC, the rule that averages without spectral outliers.
 
   Shejwalkar and Houmansadr, Manipulating the Byzantine, NDSS 2021,
@@ -275,9 +275,6 @@ def dnc(byzantine: _Byzantine = 1, iterations: int = 1,
     coordinates: of an update that are drawn, at most all.
     remove: c.
   """
-  at_least(0, byzantine=byzantine, usual=1)
-  at_least(1, iterations=iterations, coordinates=coordinates, usual=1)
-  above(0, remove=remove, usual=1)
 
   def apply(rows, state, key):
     u_JD, _, is_received_J, _ = rows
@@ -304,7 +301,8 @@ def dnc(byzantine: _Byzantine = 1, iterations: int = 1,
   return Rule(apply, iterations * math.floor(remove * byzantine) + 1)
 
 
-def fltrust(trusted: int = 0) -> Rule:
+@checked
+def fltrust(trusted: Annotated[int, Ge(0)] = 0) -> Rule:
   """Returns FLTrust, the rule that trusts directions like those of a client.
 
   Cao, Fang, Liu and Gong, FLTrust, NDSS 2021,
@@ -319,7 +317,6 @@ def fltrust(trusted: int = 0) -> Rule:
   Args:
     trusted: this client.
   """
-  at_least(0, trusted=trusted, usual=0)
 
   def apply(rows, state, key):
     u_JD, _, is_received_J, client_J = rows
@@ -340,7 +337,8 @@ def fltrust(trusted: int = 0) -> Rule:
   return Rule(apply, 2, trusted=trusted, is_for_parameters=True)
 
 
-def majority_vote(step: float = 0.001) -> Rule:
+@checked
+def majority_vote(step: Annotated[float, Gt(0)] = 0.001) -> Rule:
   """Returns signSGD with majority vote, the rule step sign(sum_i sign(u_i)).
 
   Bernstein et al., signSGD with Majority Vote is Communication Efficient And
@@ -350,7 +348,6 @@ def majority_vote(step: float = 0.001) -> Rule:
   Args:
     step: what is added to or taken from each parameter.
   """
-  above(0, step=step, usual=0.001)
   rule = _stateless(lambda rows: step * jnp.sign(
       jnp.sum(jnp.sign(rows.u_JD), 0)))
   return rule._replace(is_for_parameters=True)

@@ -17,25 +17,29 @@ before the gradient of v_i; a_i has the gradient <v_i - w_i, a_i g_v +
 average uniformly.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge, Le
 import jax
 from jax import lax
 import jax.numpy as jnp
 
-from moon_jax.algorithms.arguments import from_0_to_1
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
+from moon_jax.config.parts import checked
 from moon_jax.methods.ditto import ditto, personal, sent
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.models import joint
 
 
-def apfl(alpha: float = 0.5, adaptive: bool = False) -> Algorithm:
+@checked
+def apfl(alpha: Annotated[float, Ge(0), Le(1)] = 0.5,
+         adaptive: bool = False) -> Algorithm:
   """Returns APFL. Client state is v_i, and a_i - alpha if `adaptive`.
 
   Args:
     alpha: a_i, 0 to 1; the first one if `adaptive`.
     adaptive: whether each client learns its weight.
   """
-  from_0_to_1(alpha=alpha, usual=0.5)
   method = ditto()._replace(
       loss=loss, personal_model=mixture, hparams={'alpha': alpha})
   if not adaptive:

@@ -19,18 +19,24 @@ two examples is left out. No code is known; the optimizer is open, here gradient
 descent.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge
 import jax
 from jax import lax
 import jax.numpy as jnp
 
-from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.config.parts import checked
 from moon_jax.methods import last_layer, prototypes
 from moon_jax.methods.fedavg import fedavg
 
 
-def ccvr(num_virtual: int = 500, calibration_rate: float = 0.1,
-         calibration_steps: int = 100, head: str = 'out') -> Algorithm:
+@checked
+def ccvr(num_virtual: Annotated[int, Ge(1)] = 500,
+         calibration_rate: Annotated[float, Ge(0)] = 0.1,
+         calibration_steps: Annotated[int, Ge(0)] = 100,
+         head: str = 'out') -> Algorithm:
   """Returns FedAvg with CCVR; it is FedAvg for other rounds than the last.
 
   Args:
@@ -39,9 +45,7 @@ def ccvr(num_virtual: int = 500, calibration_rate: float = 0.1,
     calibration_steps: its number of steps.
     head: name of the last layer.
   """
-  at_least(1, num_virtual=num_virtual, usual=500)
-  at_least(0, calibration_rate=calibration_rate, usual=0.1)
-  at_least(0, calibration_steps=calibration_steps, usual=100)
+
   def is_last(view):
     return jnp.float32(view.round + 1) == view.hparams['num_rounds']
 

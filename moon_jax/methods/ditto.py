@@ -15,21 +15,24 @@ code averages uniformly (--weighting=uniform). The choice of lam on validation
 data is left out.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge
 import optax
 
-from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
+from moon_jax.config.parts import checked
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.models import joint
 
 
-def ditto(lam: float = 1.0) -> Algorithm:
+@checked
+def ditto(lam: Annotated[float, Ge(0)] = 1.0) -> Algorithm:
   """Returns Ditto. Client state is v_i.
 
   Args:
     lam: weight of the pull of v_i towards w^t; 0 trains each v_i alone.
   """
-  at_least(0, lam=lam, usual='0.1 to 2')
   return fedavg()._replace(
       init_client=lambda variables: variables,
       start=lambda view: joint.join(

@@ -19,13 +19,14 @@ whose message is lost after training moves w_i and y_i, but its Delta_i never
 reaches w^t. The released code draws each client's number of local epochs.
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+from annotated_types import Ge, Gt
 import jax
 import optax
 
-from moon_jax.algorithms.arguments import above, at_least, one_of
 from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.config.parts import checked
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.feddyn import with_regularizer, zeros
 
@@ -37,8 +38,10 @@ class State(NamedTuple):
   dual: Any  # y_i / rho
 
 
-def fedadmm(rho: float = 0.01, eta: float = 1.,
-            form: str = 'paper') -> Algorithm:
+@checked
+def fedadmm(rho: Annotated[float, Gt(0)] = 0.01,
+            eta: Annotated[float, Ge(0)] = 1.,
+            form: Literal['paper', 'released'] = 'paper') -> Algorithm:
   """Returns FedADMM.
 
   Args:
@@ -47,9 +50,6 @@ def fedadmm(rho: float = 0.01, eta: float = 1.,
       round on.
     form: "paper" or "released".
   """
-  above(0, rho=rho, usual=0.01)
-  one_of(('paper', 'released'), form=form)
-  at_least(0, eta=eta, usual=1)
 
   def finish(variables, view):
     params, w_global = variables['params'], view.variables['params']

@@ -17,19 +17,26 @@ statistics of w^t. Batches divide all examples, in the order of the client's
 list, so those at the ends of the share may be shorter.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge, Le
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
-from moon_jax.algorithms.arguments import at_least, divisor, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Examples, Message
+from moon_jax.config.parts import checked
+from moon_jax.errors import require
 from moon_jax.methods.fedavg import fedavg
 
 
-def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
-           threshold: float = 0.1, ala_batch: int = 10, max_epochs: int = 100
-           ) -> Algorithm:
+@checked
+def fedala(head: str = 'out', eta: Annotated[float, Ge(0)] = 1.0,
+           share: Annotated[float, Ge(0), Le(1)] = 0.8,
+           threshold: Annotated[float, Ge(0)] = 0.1,
+           ala_batch: Annotated[int, Ge(1)] = 10,
+           max_epochs: Annotated[int, Ge(0)] = 100) -> Algorithm:
   """Returns FedALA.
 
   Args:
@@ -43,11 +50,9 @@ def fedala(head: str = 'out', eta: float = 1.0, share: float = 0.8,
       read at once.
     max_epochs: the most epochs that W_i learns in its first round.
   """
-  from_0_to_1(share=share, usual=0.8)
-  divisor(Examples.BATCH_SIZE, ala_batch=ala_batch, usual=10)
-  at_least(0, eta=eta, usual=1)
-  at_least(0, threshold=threshold, usual=0.1)
-  at_least(0, max_epochs=max_epochs, usual=100)
+  require(Examples.BATCH_SIZE % ala_batch == 0, 'ala_batch',
+          f'must be a divisor of {Examples.BATCH_SIZE}', repr(ala_batch),
+          '10 is usual')
   heads = lambda variables: mixing.layers(variables, head)
 
   def start(view):

@@ -17,16 +17,16 @@ weight of w_i in u_i may be negative, unlike in the paper. With |w_i - w_j|^2
 far above sigma, clients train alone.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from annotated_types import Ge, Gt
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
-from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import FromRun
+from moon_jax.config.parts import checked, FromRun
 from moon_jax.methods.fedavg import fedavg
 
 
@@ -37,8 +37,10 @@ class Cloud(NamedTuple):
   xi_CC: jax.Array  # the weights of u_i in row i
 
 
-def fedamp(num_clients: FromRun[int], alpha: float = 0.01, sigma: float = 1.0,
-           lam: float = 0.01) -> Algorithm:
+@checked
+def fedamp(num_clients: FromRun[int], alpha: Annotated[float, Gt(0)] = 0.01,
+           sigma: Annotated[float, Gt(0)] = 1.0,
+           lam: Annotated[float, Ge(0)] = 0.01) -> Algorithm:
   """Returns FedAMP for `num_clients` clients.
 
   Args:
@@ -46,9 +48,6 @@ def fedamp(num_clients: FromRun[int], alpha: float = 0.01, sigma: float = 1.0,
     sigma: squared distance at which the attraction has fallen by 1 / e.
     lam: weight of the pull, which is lam / alpha; 0 is training alone.
   """
-  above(0, alpha=alpha, usual=0.01)
-  above(0, sigma=sigma, usual=1)
-  at_least(0, lam=lam, usual=0.01)
 
   def broadcast(cloud, receiver):
     xi_C = cloud.xi_CC[receiver.client_id]

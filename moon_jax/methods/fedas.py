@@ -21,14 +21,16 @@ averages the statistics with the body.
 """
 
 import functools
+from typing import Annotated
 
+from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms import mixing
-from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.config.parts import checked
 from moon_jax.errors import UserError
 from moon_jax.methods import labels, parts
 
@@ -36,7 +38,9 @@ _TINY = 1e-30  # sum of Fisher weights up to which the body stays
 _dot = functools.partial(jnp.matmul, precision='highest')
 
 
-def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
+@checked
+def fedas(head: str = 'out',
+          align_rate: Annotated[float, Ge(0)] = 0.01) -> Algorithm:
   """Returns FedAS, for classification.
 
   Args:
@@ -48,7 +52,6 @@ def fedas(head: str = 'out', align_rate: float = 0.01) -> Algorithm:
     UserError: if the head has proj2 without proj1: the input of proj2 is not an
       output of the network.
   """
-  at_least(0, align_rate=align_rate, usual=0.01)
   layers = head.split()
   if 'proj2' in layers and 'proj1' not in layers:
     raise UserError('head', 'must have proj1 beside proj2', repr(head),

@@ -13,25 +13,28 @@ biases; the defaults are its settings for CIFAR-10. The recorded loss and a
 model's mutable state (batch statistics) are those before the perturbation.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config.parts import checked
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.fedsam import uphill
 
 
-def fedasam(rho: float = 0.7, eta: float = 0.2) -> Algorithm:
+@checked
+def fedasam(rho: Annotated[float, Ge(0)] = 0.7,
+            eta: Annotated[float, Ge(0)] = 0.2) -> Algorithm:
   """Returns FedASAM.
 
   Args:
     rho: size of the perturbation; 0 is FedAvg.
     eta: added to |w|.
   """
-  at_least(0, rho=rho, usual=0.7)
-  at_least(0, eta=eta, usual=0.2)
 
   def gradient(objective, params, batch, view):
     def size(path, w):  # T

@@ -20,19 +20,23 @@ the partitions iid and dirichlet, class by class with shards or --noshuffle.
 """
 
 import functools
+from typing import Annotated
 
+from annotated_types import Ge
 import jax
 from jax import lax
 import optax
 
 from moon_jax import optimizers
-from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.config.parts import checked
 from moon_jax.methods import fedavg as fedavg_lib
 from moon_jax.methods import parts
 
 
-def fedbabu(head: str = 'out', finetune_epochs: int = 5) -> Algorithm:
+@checked
+def fedbabu(head: str = 'out',
+            finetune_epochs: Annotated[int, Ge(0)] = 5) -> Algorithm:
   """Returns FedBABU.
 
   Args:
@@ -40,7 +44,6 @@ def fedbabu(head: str = 'out', finetune_epochs: int = 5) -> Algorithm:
     finetune_epochs: epochs of fine-tuning before evaluation; 0 evaluates the
       received model.
   """
-  at_least(0, finetune_epochs=finetune_epochs, usual=5)
   split, names = parts.body_and_head(head), head.split()
 
   def personal_model(trained, view):

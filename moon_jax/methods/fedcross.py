@@ -21,18 +21,23 @@ known; a third party's (TsingZ0/PFLlib@d832e76, servercross.py) sums the cosines
 of layers instead.
 """
 
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Le
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
-from moon_jax.algorithms.arguments import at_least, from_0_to_1, one_of
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import FromRun
+from moon_jax.config.parts import checked, FromRun
+from moon_jax.errors import require
 from moon_jax.methods.fedavg import fedavg
 
 
-def fedcross(num_clients: FromRun[int], alpha: float = 0.99,
-             selection: str = 'lowest'
+@checked
+def fedcross(num_clients: FromRun[int],
+             alpha: Annotated[float, Ge(0), Le(1)] = 0.99,
+             selection: Literal['lowest', 'highest', 'in_order'] = 'lowest'
              ) -> Algorithm:
   """Returns FedCross for two or more clients, which all train each round.
 
@@ -40,9 +45,8 @@ def fedcross(num_clients: FromRun[int], alpha: float = 0.99,
     alpha: weight of a model in its fusion with another one, 0 to 1.
     selection: the other one: "lowest" or "highest" similarity, or "in_order".
   """
-  at_least(2, num_clients=num_clients, usual=10)
-  one_of(('lowest', 'highest', 'in_order'), selection=selection)
-  from_0_to_1(alpha=alpha, usual=0.99)
+  require(num_clients >= 2, 'num_clients', 'must be at least 2',
+          repr(num_clients), '10 is usual')
 
   def aggregate(variables, server, message, call):
     (w_K, k_C, t), each, alpha = server, message.each, call.hparams['alpha']

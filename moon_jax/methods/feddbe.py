@@ -18,17 +18,22 @@ all clients should take part, as in https://github.com/TsingZ0/DBE (by which 1/2
 and the mean over features F are). A client that was never sampled has p_i = 0.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge, Le
 import jax
 from jax import lax
 import jax.numpy as jnp
 
-from moon_jax.algorithms.arguments import at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
+from moon_jax.config.parts import checked
 from moon_jax.methods import last_layer
 from moon_jax.methods.fedavg import fedavg
 
 
-def feddbe(kappa: float = 50.0, mean_decay: float = 1.0,
+@checked
+def feddbe(kappa: Annotated[float, Ge(0)] = 50.0,
+           mean_decay: Annotated[float, Ge(0), Le(1)] = 1.0,
            head: str = 'out') -> Algorithm:
   """Returns FedDBE; 50 and 1 are the released values for a CNN.
 
@@ -37,8 +42,6 @@ def feddbe(kappa: float = 50.0, mean_decay: float = 1.0,
     mean_decay: weight of a batch in the running mean r_i, 0 to 1.
     head: name of the last layer.
   """
-  from_0_to_1(mean_decay=mean_decay, usual=1)
-  at_least(0, kappa=kappa, usual=50)
 
   def zeros(variables):
     return jnp.zeros(len(last_layer.kernel(variables['params'], head)))

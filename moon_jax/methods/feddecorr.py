@@ -17,26 +17,28 @@ form="released" computes it, with Z the features of mean 0 and unbiased variance
     beta / (N d (d - 1)) sum_{j != k} (Z^T Z)_{jk}^2
 """
 
+from typing import Annotated, Literal
+
+from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
-from moon_jax.algorithms.arguments import at_least, one_of
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config.parts import checked
 from moon_jax.methods.fedavg import with_terms
 
 _EPSILON = 1e-8  # added to variances: a feature may be constant
 
 
-def feddecorr(decorr_weight: float = 0.1, form: str = 'paper') -> Algorithm:
+@checked
+def feddecorr(decorr_weight: Annotated[float, Ge(0)] = 0.1,
+              form: Literal['paper', 'released'] = 'paper') -> Algorithm:
   """Returns FedDecorr.
 
   Args:
     decorr_weight: the paper's beta; 0 is FedAvg.
     form: "paper", or "released" for the term of the code of the authors.
   """
-  one_of(('paper', 'released'), form=form)
-  at_least(0, decorr_weight=decorr_weight, usual=0.1)
-
   return with_terms(
       lambda outputs, batch, view: {'decorrelation': decorrelation(
           outputs.features, batch.mask, form)},

@@ -14,24 +14,27 @@ the sum over the cohort. If no weight is positive, that code fails; here the
 weights are n_i then.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
-from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.config.parts import checked
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import fedavg
 
 
-def feddisco(a: float = 0.5, b: float = 0.1) -> Algorithm:
+@checked
+def feddisco(a: Annotated[float, Ge(0)] = 0.5,
+             b: Annotated[float, Ge(-1)] = 0.1) -> Algorithm:
   """Returns FedDisco, for classification; at a = b = 0 it is FedAvg.
 
   Args:
     a: how much a discrepancy lowers the weight of a client.
     b: what is added to each weight.
   """
-  at_least(0, a=a, usual=0.5)
-  at_least(-1, b=b, usual=0.1)
 
   def finish(trained, view):
     return view.client, Message(trained, each=(trained, discrepancy(view)))

@@ -18,19 +18,21 @@ g_i. The released code has alpha_i = alpha n / |D_i|, n the mean of |D_i|
 """
 
 import functools
+from typing import Annotated
 
+from annotated_types import Ge, Gt
 import jax
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import FromRun
+from moon_jax.config.parts import checked, FromRun
 from moon_jax.methods.fedavg import fedavg
 
 
-def feddyn(num_clients: FromRun[int], alpha: float = 0.01,
-           mean_examples: float = 0.) -> Algorithm:
+@checked
+def feddyn(num_clients: FromRun[int], alpha: Annotated[float, Gt(0)] = 0.01,
+           mean_examples: Annotated[float, Ge(0)] = 0.) -> Algorithm:
   """Returns FedDyn.
 
   Args:
@@ -38,8 +40,6 @@ def feddyn(num_clients: FromRun[int], alpha: float = 0.01,
     mean_examples: mean number n of examples of a client, for the released
       code's alpha n / |D_i|; 0 takes the paper's alpha.
   """
-  above(0, alpha=alpha, usual=0.01)
-  at_least(0, mean_examples=mean_examples, usual=0)
   scale_fn = lambda view: (
       mean_examples / view.num_examples.astype(jnp.float32) if mean_examples
       else 1.)

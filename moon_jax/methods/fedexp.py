@@ -17,22 +17,25 @@ accuracy oscillates less; moon_jax evaluates the last one. A model's mutable
 state (batch statistics) is averaged.
 """
 
+from typing import Annotated
+
+from annotated_types import Gt
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms.arguments import above
 from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.config.parts import checked
 from moon_jax.methods.fedavg import fedavg
 
 
-def fedexp(epsilon: float = 0.001) -> Algorithm:
+@checked
+def fedexp(epsilon: Annotated[float, Gt(0)] = 0.001) -> Algorithm:
   """Returns FedExP.
 
   Args:
     epsilon: added to |Delta|^2, above 0. It bounds the step size; FedAvg is its
       limit for large values.
   """
-  above(0, epsilon=epsilon, usual=0.001)
 
   def finish(variables, view):
     delta = optax.tree.sub(variables['params'], view.variables['params'])

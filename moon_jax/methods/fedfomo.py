@@ -18,20 +18,24 @@ all else of P at 0; l1=True is its norm. L_i is on the training examples; the
 paper holds some out. There is no global model: the mean of the v_i is reported.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge, Le
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
-from moon_jax.algorithms.arguments import at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import FromRun
+from moon_jax.config.parts import checked, FromRun
 from moon_jax.methods.fedavg import fedavg
 
 
-def fedfomo(num_clients: FromRun[int], num_models: int = 5,
-            epsilon: float = 0.3,
-            epsilon_decay: float = 0.05, l1: bool = False) -> Algorithm:
+@checked
+def fedfomo(num_clients: FromRun[int], num_models: Annotated[int, Ge(1)] = 5,
+            epsilon: Annotated[float, Ge(0), Le(1)] = 0.3,
+            epsilon_decay: Annotated[float, Ge(0)] = 0.05,
+            l1: bool = False) -> Algorithm:
   """Returns FedFomo.
 
   Args:
@@ -40,9 +44,6 @@ def fedfomo(num_clients: FromRun[int], num_models: int = 5,
     epsilon_decay: what this probability loses in each round.
     l1: whether |v_n - w_i| is the L1 norm, as in the released code.
   """
-  at_least(1, num_models=num_models, usual=5)
-  from_0_to_1(epsilon=epsilon, usual=0.3)
-  at_least(0, epsilon_decay=epsilon_decay, usual=0.05)
   num_sent = min(num_models, num_clients - 1)
 
   def broadcast(server, receiver):

@@ -19,17 +19,23 @@ have equal weights, --weighting=uniform; and the teacher for M = 1 is the first
 model that a worker received, which is not done here.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge, Gt
 import jax
 import jax.numpy as jnp
 
 from moon_jax import losses
-from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config.parts import checked
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import with_terms
 
 
-def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
+@checked
+def fedgkd(gamma: Annotated[float, Ge(0)] = 0.2,
+           buffer: Annotated[int, Ge(1)] = 5,
+           tau: Annotated[float, Gt(0)] = 1.0) -> Algorithm:
   """Returns FedGKD.
 
   Args:
@@ -37,9 +43,6 @@ def fedgkd(gamma: float = 0.2, buffer: int = 5, tau: float = 1.0) -> Algorithm:
     buffer: M, the number of global models that teach.
     tau: temperature, above 0.
   """
-  at_least(1, buffer=buffer, usual=5)
-  above(0, tau=tau, usual=1)
-  at_least(0, gamma=gamma, usual=0.2)
   size = buffer - 1  # models before w^t
 
   def init_server(variables):

@@ -18,20 +18,25 @@ form="released" both networks descend L_t + L_s, with KL divided by the number
 of classes. The code averages uniformly; its SVD cannot run (run.py, np.dot).
 """
 
+from typing import Annotated, Literal
+
+from annotated_types import Gt, Le
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax import losses
-from moon_jax.algorithms.arguments import above, from_0_to_1, one_of
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
+from moon_jax.config.parts import checked
 from moon_jax.methods import labels
 from moon_jax.methods.ditto import ditto, personal, sent
 from moon_jax.models import joint
 
 
-def fedkd(energy_start: float = 0.95, energy_end: float = 0.98,
-          form: str = 'paper') -> Algorithm:
+@checked
+def fedkd(energy_start: Annotated[float, Gt(0), Le(1)] = 0.95,
+          energy_end: Annotated[float, Gt(0), Le(1)] = 0.98,
+          form: Literal['paper', 'released'] = 'paper') -> Algorithm:
   """Returns FedKD. Client state is the mentor, which begins as the student.
 
   Args:
@@ -40,9 +45,6 @@ def fedkd(energy_start: float = 0.95, energy_end: float = 0.98,
     form: "paper" or "released".
   """
   energies = {'energy_start': energy_start, 'energy_end': energy_end}
-  from_0_to_1(**energies, usual='0.95 to 0.98')
-  above(0, **energies, usual='0.95 to 0.98')
-  one_of(('paper', 'released'), form=form)
   fixed = lax.stop_gradient if form == 'paper' else lambda tree: tree
 
   def loss(model, trained, batch, view):

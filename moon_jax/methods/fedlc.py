@@ -15,21 +15,24 @@ for clients with one class. This is the softmax cross-entropy of calibrated
 logits that the abstract describes. No code of theirs is known.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge
 import jax.numpy as jnp
 
-from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config.parts import checked
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import fedavg
 
 
-def fedlc(tau: float = 1.0) -> Algorithm:
+@checked
+def fedlc(tau: Annotated[float, Ge(0)] = 1.0) -> Algorithm:
   """Returns FedLC.
 
   Args:
     tau: scale of the margins between classes.
   """
-  at_least(0, tau=tau, usual=1)
   return fedavg()._replace(
       loss=labels.loss_of_logits(calibrated), hparams={'tau': tau})
 

@@ -13,17 +13,22 @@ form="released" has the factor tau^2 of the code of the authors on the KL
 divergence, https://github.com/Lee-Gihun/FedNTD; their tau is 1.
 """
 
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt
 import jax.numpy as jnp
 
 from moon_jax import losses
-from moon_jax.algorithms.arguments import above, at_least, one_of
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config.parts import checked
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import with_terms
 
 
-def fedntd(distill_weight: float = 1.0, tau: float = 1.0, form: str = 'paper'
-           ) -> Algorithm:
+@checked
+def fedntd(distill_weight: Annotated[float, Ge(0)] = 1.0,
+           tau: Annotated[float, Gt(0)] = 1.0,
+           form: Literal['paper', 'released'] = 'paper') -> Algorithm:
   """Returns FedNTD.
 
   Args:
@@ -31,9 +36,6 @@ def fedntd(distill_weight: float = 1.0, tau: float = 1.0, form: str = 'paper'
     tau: temperature, above 0.
     form: "paper", or "released" to multiply the distillation loss by tau^2.
   """
-  above(0, tau=tau, usual=1)
-  one_of(('paper', 'released'), form=form)
-  at_least(0, distill_weight=distill_weight, usual=1)
 
   def terms(outputs, batch, view):
     is_label_BK, tau = labels.is_label_BK(batch, view), view.hparams['tau']

@@ -23,18 +23,21 @@ client keeps phi_i and a class C_j; a class without any C_j is not aligned.
 """
 
 import functools
+from typing import Annotated
+
+from annotated_types import Ge, Le
 
 from moon_jax import losses
 from moon_jax.algorithms import mixing
-from moon_jax.algorithms.arguments import at_least, from_0_to_1
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import FromRun
+from moon_jax.config.parts import checked, FromRun
 from moon_jax.methods import last_layer, parts, prototypes, simplex
 from moon_jax.methods.fedavg import with_terms
 
 
-def fedpac(num_clients: FromRun[int], lam: float = 1.0,
-           head_fraction: float = 1 / 6,
+@checked
+def fedpac(num_clients: FromRun[int], lam: Annotated[float, Ge(0)] = 1.0,
+           head_fraction: Annotated[float, Ge(0), Le(1)] = 1 / 6,
            head: str = 'out') -> Algorithm:
   """Returns FedPAC.
 
@@ -43,8 +46,6 @@ def fedpac(num_clients: FromRun[int], lam: float = 1.0,
     head_fraction: fraction of the local steps that train the head, first.
     head: name of the last layer.
   """
-  from_0_to_1(head_fraction=head_fraction, usual='1/6')
-  at_least(0, lam=lam, usual=1)
 
   def terms(outputs, batch, view):
     square_B = view.server[1].distance_B(outputs.projection, batch.labels)

@@ -18,19 +18,24 @@ to norm 100 is left out. The client uses h_i.
 """
 
 import functools
+from typing import Annotated, Literal
 
+from annotated_types import Ge, Le
 import jax
 import jax.numpy as jnp
 
 from moon_jax import losses
-from moon_jax.algorithms.arguments import from_0_to_1, one_of
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
-from moon_jax.config.parts import FromRun
+from moon_jax.config.parts import checked, FromRun
+from moon_jax.errors import require
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import fedavg
 
 
-def fedphp(lam: float = 0.1, mu_max: float = 0.9, transfer: str = 'kd',
+@checked
+def fedphp(lam: Annotated[float, Ge(0), Le(1)] = 0.1,
+           mu_max: Annotated[float, Ge(0), Le(1)] = 0.9,
+           transfer: Literal['kd', 'mmd'] = 'kd',
            participation: FromRun[float] = 1.0) -> Algorithm:
   """Returns FedPHP. Client state is h_i and n.
 
@@ -40,10 +45,8 @@ def fedphp(lam: float = 0.1, mu_max: float = 0.9, transfer: str = 'kd',
     transfer: "kd" or "mmd".
     participation: fraction of the clients that train per round.
   """
-  from_0_to_1(lam=lam, usual=0.1)
-  from_0_to_1(mu_max=mu_max, usual=0.9)
-  from_0_to_1(participation=participation, usual=1)
-  one_of(('kd', 'mmd'), transfer=transfer)
+  require(0 <= participation <= 1, 'participation', 'must be from 0 to 1',
+          repr(participation), '1 is usual')
   return fedavg()._replace(
       init_client=lambda variables: (variables, jnp.int32(0)),
       frozen=lambda model, batch, view: model.apply(

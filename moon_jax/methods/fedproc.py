@@ -17,16 +17,21 @@ with unit length; here the network stays as it is. Their weights for the average
 are those of clients 0, 1 ... whichever take part, which is not done here.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge
 import jax.numpy as jnp
 
 from moon_jax import losses
-from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
+from moon_jax.config.parts import checked
 from moon_jax.methods import prototypes
 from moon_jax.methods.fedavg import fedavg
 
 
-def fedproc(total_rounds: int = 100, head: str = 'out') -> Algorithm:
+@checked
+def fedproc(total_rounds: Annotated[int, Ge(1)] = 100,
+            head: str = 'out') -> Algorithm:
   """Returns FedProc.
 
   Args:
@@ -34,7 +39,6 @@ def fedproc(total_rounds: int = 100, head: str = 'out') -> Algorithm:
       of the authors.
     head: name of the network's last layer, whose input is z.
   """
-  at_least(1, total_rounds=total_rounds, usual='the number of rounds')
 
   def finish(variables, view):
     def sums(batch):

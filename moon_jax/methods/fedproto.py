@@ -21,18 +21,22 @@ the mean of (z - C_y)^2 over examples and features, C_ij is the mean of the z
 that the loss has seen in the last epoch, and C_j is the plain mean of C_ij.
 """
 
+from typing import Annotated, Literal
+
+from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
 from moon_jax import losses
-from moon_jax.algorithms.arguments import at_least, one_of
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
-from moon_jax.config.parts import FromRun
+from moon_jax.config.parts import checked, FromRun
 from moon_jax.methods import last_layer, prototypes
 from moon_jax.methods.fedavg import fedavg
 
 
-def fedproto(lam: float = 1.0, form: str = 'paper', head: str = 'out',
+@checked
+def fedproto(lam: Annotated[float, Ge(0)] = 1.0,
+             form: Literal['paper', 'released'] = 'paper', head: str = 'out',
              local_epochs: FromRun[int] = 1) -> Algorithm:
   """Returns FedProto.
 
@@ -41,8 +45,6 @@ def fedproto(lam: float = 1.0, form: str = 'paper', head: str = 'out',
     form: "paper", or "released" as in the released code.
     head: name of the last layer.
   """
-  one_of(('paper', 'released'), form=form)
-  at_least(0, lam=lam, usual=1)
   is_paper = form == 'paper'
   model_of = lambda trained, view=None: {
       name: tree for name, tree in trained.items() if name != 'seen'}

@@ -19,16 +19,23 @@ the equations of the paper sum over all pairs. The code takes the levels before
 their last ReLU, and averages clients with equal weights, --weighting=uniform.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge, Gt
+
 from moon_jax import losses
-from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config.parts import checked
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import with_terms
 
 
-def fedrcl(scl_weight: float = 1.0, penalty_weight: float = 1.0,
-           tau: float = 0.05, threshold: float = 0.7, hardest: int = 2
-           ) -> Algorithm:
+@checked
+def fedrcl(scl_weight: Annotated[float, Ge(0)] = 1.0,
+           penalty_weight: Annotated[float, Ge(0)] = 1.0,
+           tau: Annotated[float, Gt(0)] = 0.05,
+           threshold: Annotated[float, Ge(-1)] = 0.7,
+           hardest: Annotated[int, Ge(1)] = 2) -> Algorithm:
   """Returns FedRCL.
 
   Args:
@@ -38,11 +45,6 @@ def fedrcl(scl_weight: float = 1.0, penalty_weight: float = 1.0,
     threshold: lambda, the similarity from which on l_div acts.
     hardest: number of examples of other classes in l_scl.
   """
-  at_least(1, hardest=hardest, usual=2)
-  above(0, tau=tau, usual=0.05)
-  at_least(0, scl_weight=scl_weight, usual=1)
-  at_least(0, penalty_weight=penalty_weight, usual=1)
-  at_least(-1, threshold=threshold, usual=0.7)
 
   def terms(outputs, batch, view):
     labels.require_classes(view)

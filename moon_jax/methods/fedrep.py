@@ -19,20 +19,25 @@ train the head in 10 of 15 epochs (head_fraction 0.67), or in 10 of 11. After
 the last round it trains heads for 10 or more epochs, which is left out here.
 """
 
-from moon_jax.algorithms.arguments import from_0_to_1
+from typing import Annotated
+
+from annotated_types import Ge, Le
+
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config.parts import checked
 from moon_jax.methods import parts
 from moon_jax.methods.fedper import fedper
 
 
-def fedrep(head: str = 'out', head_fraction: float = 0.5) -> Algorithm:
+@checked
+def fedrep(head: str = 'out',
+           head_fraction: Annotated[float, Ge(0), Le(1)] = 0.5) -> Algorithm:
   """Returns FedRep.
 
   Args:
     head: names of the layers that stay at the client, separated by spaces.
     head_fraction: fraction of the local steps that train the head, 0 to 1.
   """
-  from_0_to_1(head_fraction=head_fraction, usual=0.5)
   names = head.split()
 
   def trains(params, batch, view):

@@ -19,24 +19,28 @@ head begins as the initial generic head, as in PFLlib
 personal heads is left out.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge
 import jax
 from jax import lax
 import jax.numpy as jnp
 
-from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
+from moon_jax.config.parts import checked
 from moon_jax.methods import labels, last_layer, parts
 from moon_jax.methods.fedavg import fedavg
 
 
-def fedrod(head: str = 'out', gamma: float = 1.0) -> Algorithm:
+@checked
+def fedrod(head: str = 'out',
+           gamma: Annotated[float, Ge(0)] = 1.0) -> Algorithm:
   """Returns FedRoD, for classification.
 
   Args:
     head: name of the linear layer of the logits.
     gamma: exponent of the class counts; with 0 the global model is FedAvg's.
   """
-  at_least(0, gamma=gamma, usual=1)
   split = parts.body_and_head(head)
 
   def generic(trained, view):

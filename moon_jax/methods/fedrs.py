@@ -15,16 +15,20 @@ there have no bias; here a_k scales the bias too.
 """
 
 import functools
+from typing import Annotated, Literal
 
+from annotated_types import Ge, Le
 import jax.numpy as jnp
 
-from moon_jax.algorithms.arguments import from_0_to_1, one_of
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config.parts import checked
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import fedavg
 
 
-def fedrs(alpha: float = 0.5, form: str = 'paper') -> Algorithm:
+@checked
+def fedrs(alpha: Annotated[float, Ge(0), Le(1)] = 0.5,
+          form: Literal['paper', 'released'] = 'paper') -> Algorithm:
   """Returns FedRS.
 
   Args:
@@ -32,8 +36,6 @@ def fedrs(alpha: float = 0.5, form: str = 'paper') -> Algorithm:
       FedAvg.
     form: "paper", or "released" to scale by numbers of examples.
   """
-  from_0_to_1(alpha=alpha, usual=0.5)
-  one_of(('paper', 'released'), form=form)
   return fedavg()._replace(
       loss=labels.loss_of_logits(functools.partial(restricted, form)),
       hparams={'alpha': alpha})

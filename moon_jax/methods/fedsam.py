@@ -15,24 +15,27 @@ recorded loss and a model's mutable state (batch statistics) are those before
 the perturbation.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config.parts import checked
 from moon_jax.methods.fedavg import fedavg
 
 _EPSILON = 1e-16  # the smallest norm, as in the code of Caldarola et al.
 
 
-def fedsam(rho: float = 0.1) -> Algorithm:
+@checked
+def fedsam(rho: Annotated[float, Ge(0)] = 0.1) -> Algorithm:
   """Returns FedSAM.
 
   Args:
     rho: norm of the perturbation of weights; 0 is FedAvg.
   """
-  at_least(0, rho=rho, usual=0.1)
 
   def gradient(objective, params, batch, view):
     value, grads = fedavg().gradient(objective, params, batch, view)

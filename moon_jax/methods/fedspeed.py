@@ -18,24 +18,24 @@ the mean of -lam g_i over all N clients to that of w_i over S: averaged="all".
 Then a client whose message is lost after training moves g_i, but not the mean.
 """
 
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le
 import jax
 import optax
 
-from moon_jax.algorithms.arguments import (
-  above,
-  at_least,
-  from_0_to_1,
-  one_of,
-)
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import FromRun
+from moon_jax.config.parts import checked, FromRun
 from moon_jax.methods import feddyn
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.fedsam import uphill
 
 
-def fedspeed(num_clients: FromRun[int], lam: float = 10., rho: float = 0.1,
-             alpha: float = 1., averaged: str = 'cohort') -> Algorithm:
+@checked
+def fedspeed(num_clients: FromRun[int], lam: Annotated[float, Gt(0)] = 10.,
+             rho: Annotated[float, Ge(0)] = 0.1,
+             alpha: Annotated[float, Ge(0), Le(1)] = 1.,
+             averaged: Literal['cohort', 'all'] = 'cohort') -> Algorithm:
   """Returns FedSpeed, by default with the numbers of the released code.
 
   Args:
@@ -46,10 +46,6 @@ def fedspeed(num_clients: FromRun[int], lam: float = 10., rho: float = 0.1,
     averaged: "cohort", the clients whose corrections the server averages, or
       "all".
   """
-  above(0, lam=lam, usual=10)
-  at_least(0, rho=rho, usual=0.1)
-  from_0_to_1(alpha=alpha, usual=1)
-  one_of(('cohort', 'all'), averaged=averaged)
 
   def gradient(objective, params, batch, view):
     a, lam = view.hparams['alpha'], view.hparams['lam']

@@ -18,24 +18,28 @@ B - 1. A batch of one example has no L_V and L_U; there the released code has
 NaN.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
-from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config.parts import checked
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import with_terms
 
 
-def feduv(std_coeff: float = 2.5, unif_coeff: float = 0.5) -> Algorithm:
+@checked
+def feduv(std_coeff: Annotated[float, Ge(0)] = 2.5,
+          unif_coeff: Annotated[float, Ge(0)] = 0.5) -> Algorithm:
   """Returns FedUV; it is FedAvg if both weights are 0.
 
   Args:
     std_coeff: lam, the weight of the variance of probabilities.
     unif_coeff: mu, the weight of the uniformity of representations.
   """
-  at_least(0, std_coeff=std_coeff, usual=2.5)
-  at_least(0, unif_coeff=unif_coeff, usual=0.5)
+
   def terms(outputs, batch, view):
     labels.require_classes(view)
     return {

@@ -14,19 +14,24 @@ begin with draws of their own. Paper and code average uniformly
 (--weighting=uniform). Here both networks have the same architecture.
 """
 
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Le
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax import losses
-from moon_jax.algorithms.arguments import from_0_to_1, one_of
 from moon_jax.algorithms.base import Algorithm, LossAux
+from moon_jax.config.parts import checked
 from moon_jax.methods import labels
 from moon_jax.methods.ditto import ditto, personal, sent
 from moon_jax.models import joint
 
 
-def fml(alpha: float = 0.5, beta_meme: float = 0.5,
-        first_local: str = 'random') -> Algorithm:
+@checked
+def fml(alpha: Annotated[float, Ge(0), Le(1)] = 0.5,
+        beta_meme: Annotated[float, Ge(0), Le(1)] = 0.5,
+        first_local: Literal['random', 'global'] = 'random') -> Algorithm:
   """Returns FML. Client state is the local network.
 
   Args:
@@ -36,8 +41,6 @@ def fml(alpha: float = 0.5, beta_meme: float = 0.5,
     first_local: "random" for a draw of each client, "global" for the initial
       global model.
   """
-  from_0_to_1(alpha=alpha, beta_meme=beta_meme, usual=0.5)
-  one_of(('random', 'global'), first_local=first_local)
   return ditto()._replace(
       loss=loss, hparams={'alpha': alpha, 'beta_meme': beta_meme},
       draws_client_state=first_local == 'random')

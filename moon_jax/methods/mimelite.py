@@ -17,16 +17,20 @@ same steps.
 The local optimizer must be SGD without momentum of its own.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge, Lt
 import jax
 import optax
 
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.errors import UserError
+from moon_jax.config.parts import checked
 from moon_jax.methods.fedavg import fedavg
 
 
-def mimelite(mime_beta: float = 0.9) -> Algorithm:
+@checked
+def mimelite(mime_beta: Annotated[float, Ge(0), Lt(1)] = 0.9) -> Algorithm:
   """Returns MimeLite.
 
   Args:
@@ -35,9 +39,6 @@ def mimelite(mime_beta: float = 0.9) -> Algorithm:
   Raises:
     UserError: if mime_beta is not at least 0 and below 1.
   """
-  if not 0 <= mime_beta < 1:
-    raise UserError('mime_beta', 'must be at least 0 and below 1', mime_beta,
-                    '0.9 is usual')
 
   def transform_grads(grads, view):
     return momentum(grads, view.server, view.hparams['mime_beta'])

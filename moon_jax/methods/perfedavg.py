@@ -16,18 +16,23 @@ whole batch if that is too small. A client uses w^t after a step of size alpha
 on all its examples. No code was released; the paper averages uniformly.
 """
 
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt
 import jax
 import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms import mixing
-from moon_jax.algorithms.arguments import above, at_least, one_of
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config.parts import checked
 from moon_jax.methods.fedavg import fedavg
 
 
-def perfedavg(alpha: float = 0.01, order: str = 'fo',
-              delta: float = 0.001) -> Algorithm:
+@checked
+def perfedavg(alpha: Annotated[float, Ge(0)] = 0.01,
+              order: Literal['fo', 'hf'] = 'fo',
+              delta: Annotated[float, Gt(0)] = 0.001) -> Algorithm:
   """Returns Per-FedAvg.
 
   Args:
@@ -35,9 +40,6 @@ def perfedavg(alpha: float = 0.01, order: str = 'fo',
     order: "fo", first order, or "hf", Hessian-free.
     delta: step of the differences of gradients in "hf".
   """
-  at_least(0, alpha=alpha, usual=0.01)
-  above(0, delta=delta, usual=0.001)
-  one_of(('fo', 'hf'), order=order)
 
   def gradient(objective, params, batch, view):
     d, *others = parts(batch, 2 if order == 'fo' else 3)

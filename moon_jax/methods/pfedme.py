@@ -15,19 +15,24 @@ averages by |D_i|; the paper uniformly (--weighting=uniform). Momentum and
 weight decay act on w_i alone.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge, Gt
 import jax
 from jax import lax
 import jax.numpy as jnp
 import optax
 
-from moon_jax.algorithms.arguments import above, at_least
 from moon_jax.algorithms.base import Algorithm, LossAux
+from moon_jax.config.parts import checked
 from moon_jax.methods.fedavg import fedavg
 
 
-def pfedme(lam: float = 15.0, inner_steps: int = 5,
-           personal_learning_rate: float = 0.05,
-           server_beta: float = 1.0) -> Algorithm:
+@checked
+def pfedme(lam: Annotated[float, Gt(0)] = 15.0,
+           inner_steps: Annotated[int, Ge(1)] = 5,
+           personal_learning_rate: Annotated[float, Ge(0)] = 0.05,
+           server_beta: Annotated[float, Ge(0)] = 1.0) -> Algorithm:
   """Returns pFedMe. Clients keep nothing between rounds.
 
   Args:
@@ -36,10 +41,6 @@ def pfedme(lam: float = 15.0, inner_steps: int = 5,
     personal_learning_rate: lr'; it is stable below 2 / lam.
     server_beta: b; 1 takes the mean of the clients' models.
   """
-  above(0, lam=lam, usual=15)
-  at_least(1, inner_steps=inner_steps, usual=5)
-  at_least(0, server_beta=server_beta, usual=1)
-  at_least(0, personal_learning_rate=personal_learning_rate, usual=0.05)
 
   def loss(model, trained, batch, view):
     lam, rate = (view.hparams[x] for x in ('lam', 'personal_learning_rate'))

@@ -19,22 +19,25 @@ momentum, so that g_i is a sum of gradients. If all F_i^q are 0 in float32, the
 model does not change.
 """
 
+from typing import Annotated
+
+from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
-from moon_jax.algorithms.arguments import at_least
 from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.config.parts import checked
 from moon_jax.methods.fedavg import fedavg
 
 
-def qfedavg(q: float = 1.0) -> Algorithm:
+@checked
+def qfedavg(q: Annotated[float, Ge(0)] = 1.0) -> Algorithm:
   """Returns q-FedAvg.
 
   Args:
     q: power of the losses; 0 is FedAvg, more is fairer.
   """
-  at_least(0, q=q, usual=1)
 
   def finish(trained, view):
     w, q = view.variables, view.hparams['q']

@@ -13,7 +13,7 @@ import pytest
 
 import moon_jax as mj
 from moon_jax import asynchronous
-from moon_jax.algorithms import attacks, base, compress, robust
+from moon_jax.algorithms import attacks, backdoor, base, compress, robust
 from moon_jax.config import Part, parts
 from moon_jax.errors import UserError
 from moon_jax.methods import registry
@@ -22,13 +22,14 @@ from support.papers import plain
 TINY = math.ulp(0.)
 BELOW_1, ABOVE_1 = math.nextafter(1, 0), math.nextafter(1, 2)
 
-# Values that are taken, and values that are refused.
-POSITIVE = [TINY, 1e6], [0, -1., math.nan]
-NOT_NEGATIVE = [0, TINY, 1e6], [-TINY, -1, math.nan]
-WEIGHT = [0, 1e-30, 1e6], [-1, TINY, math.nan]  # of a float32 array
-FRACTION = [0, TINY, BELOW_1, 1], [-TINY, ABOVE_1, math.nan]
-COUNT = [1, 10], [0, -1, math.nan]
-FRACTION_ABOVE_0 = [TINY, 1], [0, ABOVE_1, math.nan]
+# Values that are taken, and values that are refused. Numbers are those of
+# float32: TINY would be 0.
+POSITIVE = [1e-30, 1e6, 1e30], [0, TINY, -1., math.nan, math.inf]
+NOT_NEGATIVE = [0, 1e-30, 1e6, 1e30], [-TINY, TINY, -1, math.nan, math.inf]
+FRACTION = [0, 1e-30, BELOW_1, 1], [-TINY, TINY, ABOVE_1, math.nan]
+COUNT = [1, 10], [0, -1, 1.5, math.nan]
+COUNT_OR_0 = [0, 10], [-1, .5, math.nan]
+FRACTION_ABOVE_0 = [1e-30, 1], [0, TINY, ABOVE_1, math.nan]
 
 
 def words(*known):
@@ -56,7 +57,7 @@ RANGES = {
                   'averaged': words('cohort', 'all')},
     mj.fedsam: {'rho': NOT_NEGATIVE},
     mj.fedasam: {'rho': NOT_NEGATIVE, 'eta': NOT_NEGATIVE},
-    mj.mimelite: {'mime_beta': ([0, BELOW_1], [-TINY, 1, math.nan])},
+    mj.mimelite: {'mime_beta': ([0, BELOW_1], [-TINY, TINY, 1, math.nan])},
     mj.fedexp: {'epsilon': POSITIVE},
     mj.fedrep: {'head_fraction': FRACTION},
     mj.fedbabu: {'finetune_epochs': ([0, 1], [-1, math.nan])},
@@ -71,7 +72,9 @@ RANGES = {
     mj.fedkd: {'energy_start': FRACTION_ABOVE_0,
                'energy_end': FRACTION_ABOVE_0, 'form': PAPER_OR_RELEASED},
     mj.fedphp: {'lam': FRACTION, 'mu_max': FRACTION,
-                'participation': FRACTION, 'transfer': words('kd', 'mmd')},
+                'participation': (
+                    [0, TINY, BELOW_1, 1], [-TINY, ABOVE_1, math.nan]),
+                'transfer': words('kd', 'mmd')},
     mj.fedamp: {'alpha': POSITIVE, 'sigma': POSITIVE},
     mj.fedfomo: {'num_models': COUNT},
     mj.fedala: {'share': FRACTION, 'ala_batch': (
@@ -81,14 +84,14 @@ RANGES = {
     mj.qfedavg: {'q': NOT_NEGATIVE},
     mj.moon: {'num_negatives': ([1, 3], [0, -1, 1.5, math.nan]),
               'first_negative': words('none', 'random'),
-              'pool': words('newest', 'released'), 'mu': WEIGHT,
+              'pool': words('newest', 'released'), 'mu': NOT_NEGATIVE,
               'temperature': ([1e-30, 1e6], [0, -1., TINY, math.nan]),
-              'proximal_mu': WEIGHT},
-    mj.moon_l2: {'mu': WEIGHT},
-    mj.fedprox: {'mu': WEIGHT},
-    mj.fednova: {'proximal_mu': WEIGHT},
+              'proximal_mu': NOT_NEGATIVE},
+    mj.moon_l2: {'mu': NOT_NEGATIVE},
+    mj.fedprox: {'mu': NOT_NEGATIVE},
+    mj.fednova: {'proximal_mu': NOT_NEGATIVE},
     mj.scaffold: {'form': words('paper', 'niid_bench'),
-                  'proximal_mu': WEIGHT},
+                  'proximal_mu': NOT_NEGATIVE},
     compress.top_k: {'fraction': FRACTION_ABOVE_0},
     compress.random_k: {'fraction': FRACTION_ABOVE_0},
     compress.qsgd: {'bits': ([2, 16], [1, 17, math.nan]), 'bucket': COUNT},
@@ -98,14 +101,16 @@ RANGES = {
     attacks.inner_product: {'epsilon': POSITIVE},
     attacks.little_is_enough: {'z': NOT_NEGATIVE},
     attacks.min_max: {'direction': words('std', 'unit', 'sign')},
-    robust.trimmed_mean: {'byzantine': NOT_NEGATIVE},
-    robust.krum: {'byzantine': NOT_NEGATIVE},
-    robust.multi_krum: {'byzantine': NOT_NEGATIVE, 'keep': NOT_NEGATIVE},
-    robust.bulyan: {'byzantine': NOT_NEGATIVE},
+    backdoor.Backdoor: {'target': COUNT_OR_0, 'fraction': FRACTION,
+                        'size': COUNT},
+    robust.trimmed_mean: {'byzantine': COUNT_OR_0},
+    robust.krum: {'byzantine': COUNT_OR_0},
+    robust.multi_krum: {'byzantine': COUNT_OR_0, 'keep': COUNT_OR_0},
+    robust.bulyan: {'byzantine': COUNT_OR_0},
     robust.geometric_median: {'iterations': COUNT, 'nu': POSITIVE},
     robust.norm_clipping: {'radius': POSITIVE},
     robust.centred_clipping: {'radius': POSITIVE, 'iterations': COUNT},
-    robust.dnc: {'byzantine': NOT_NEGATIVE, 'iterations': COUNT,
+    robust.dnc: {'byzantine': COUNT_OR_0, 'iterations': COUNT,
                  'coordinates': COUNT, 'remove': POSITIVE},
     robust.fltrust: {'trusted': ([0, 3], [-1])},
     robust.majority_vote: {'step': POSITIVE},
@@ -149,7 +154,8 @@ def test_hyperparameters_have_the_given_value(name):
   """Whatever the default."""
   hparams = method_hparams(name)
   for argument in {*inspect.signature(factory(name)).parameters} & {*hparams}:
-    given = hparams[argument] * .75 + .125
+    value = hparams[argument]
+    given = value + 1 if isinstance(value, int) else value * .75 + .125
     assert make_method(name, **{argument: given}).hparams == {
         **hparams, argument: given}
 

@@ -95,7 +95,7 @@ NEGATIVE = {('feddisco', 'b'), ('fedrcl', 'threshold')}
 
 @pytest.mark.parametrize('name, argument, usual', [*numbers_and_words()])
 def test_arguments_of_methods_out_of_range_are_refused(name, argument, usual):
-  """With the argument, what it must be, the value, and a usual one."""
+  """With the argument, what it must be, the value, and the default."""
   factory = factory_of(name)
   needed = {'num_clients': 4} if (
       'num_clients' in inspect.signature(factory).parameters) else {}
@@ -108,12 +108,13 @@ def test_arguments_of_methods_out_of_range_are_refused(name, argument, usual):
     wrong.append(0.)
   factory(**needed, **{argument: usual})
   for value in wrong:
-    with pytest.raises(mj.UserError, match=rf'{argument} must be .*; got '):
+    with pytest.raises(mj.UserError, match=(
+        rf'^{argument} must be .*; got {value!r}. The default is {argument}=')):
       parts.checked(factory)(**needed, **{argument: value})
 
 
 def test_the_range_of_fedspeed_is_checked():
-  with pytest.raises(mj.UserError, match='alpha must be from 0 to 1; got 1.5'):
+  with pytest.raises(mj.UserError, match='alpha must be at most 1; got 1.5'):
     mj.fedspeed(4, alpha=1.5)
 
 
