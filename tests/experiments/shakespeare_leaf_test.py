@@ -1,6 +1,7 @@
 """Plays are split into roles, LEAF's clients."""
 
-from experiments import shakespeare_leaf
+from absl import flags
+import pytest
 
 PLAY = '''
 THE TRAGEDY
@@ -24,7 +25,18 @@ A room.
 '''
 
 
-def test_plays_are_split_into_roles():
+@pytest.fixture
+def shakespeare_leaf():
+  """The module, whose flags must not be in the help of other commands."""
+  before = {*flags.FLAGS}
+  from experiments import shakespeare_leaf
+
+  yield shakespeare_leaf
+  for name in {*flags.FLAGS} - before:
+    delattr(flags.FLAGS, name)
+
+
+def test_plays_are_split_into_roles(shakespeare_leaf):
   speeches = shakespeare_leaf.speeches(PLAY)
   assert speeches == {'BER': "Who's there? It is late. Long live the king!",
                   'FRAN': 'Nay, answer me.'}
