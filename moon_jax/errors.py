@@ -15,7 +15,7 @@ _MAX_CHARACTERS = 200  # of an error of a library in a message
 _FLAGS = {
     **dict.fromkeys(('client_seconds', 'cohort_size', 'rate', 'stage'), ''),
     'candidates': 'cohort.candidates', 'cohorts': 'cohort',
-    'head': 'algorithm.head',
+    'evaluate_all': 'client_eval', 'head': 'algorithm.head',
     'num_groups': 'labels.groups', 'rates': 'labels', 'selection': 'cohort'}
 # Whether messages name flags, as those of commands, or arguments in Python.
 _IS_COMMAND = contextvars.ContextVar('is_command', default=False)

@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import itertools
 import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -89,6 +90,21 @@ def test_draws_on_the_host(
   counts = collections.Counter(itertools.chain(*found.values()))
   for name, count in (_SPLIT | _ROUNDS | expected).items():
     assert counts[name] == count, name
+
+
+def test_new_clients_draw_in_each_round_and_apart_from_the_others():
+  data = sources.load_dataset('breast_cancer')
+  planner = round_spec.Planner([round_spec.make(build.federation(
+      dataclasses.replace(CONFIG, labels='clean', new_clients=.5,
+                          client_eval='all'), data), 1, 1)])
+  planner._training = types.SimpleNamespace(of_round=lambda table: table)
+  tables = [planner.adaptation(0, index, np.array([6, 7])) for index in (0, 1)]
+  tables.append(planner._table([planner._work(  # the stream of the round
+      0, np.array([6, 7], np.int32), np.ones(2), np.zeros(2, bool),
+      np.zeros(2, np.int32), [CONFIG.seed, 0])]))
+  orders = [table.examples_TLB for table in tables]
+  for one, other in itertools.combinations(orders, 2):
+    assert (one != other).any()
 
 
 SHAPE = fed.BATCH, 8

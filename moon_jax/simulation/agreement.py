@@ -35,7 +35,8 @@ _SPLIT = flags_with(varies='split')
 
 # Settings of the compiled program and of the devices.
 _SETTINGS = ('augment', 'eval_examples',
-             'evaluate_clients', 'keep_local_models', 'lanes', 'shard_data')
+             'evaluate_all', 'evaluate_clients', 'keep_local_models', 'lanes',
+             'shard_data')
 
 _FROZEN = 'reuse of frozen outputs'
 _EVALUATED = 'device of local models'
@@ -123,7 +124,8 @@ def program_key(config: Config) -> tuple:
       'local_epochs above 1': (
           config.local_epochs > 1 and not config.local_steps),
       # RoundProgram.keep_models, and evaluation programs.
-      'client_eval_every above 0': config.client_eval_every > 0}
+      'client_eval_every above 0': config.client_eval_every > 0,
+      'new_clients above 0': config.new_clients > 0}
   # RoundProgram.freeze_once also needs clients without common examples.
   if partition == 'file' or config.partition.is_own:
     found['the split of a file or of your own'] = split
@@ -151,8 +153,9 @@ def of_federation(federation: Federation) -> dict[str, Hashable]:
   data = federation.data
   return {
       **{name: getattr(federation, name) for name in _SETTINGS},
+      'new_clients': len(federation.new_clients) > 0,
       'batch_size': min(federation.batch_size,
-                        max(map(len, federation.clients))),
+                        max(map(len, federation.all_clients))),
       'init_variables': _Arrays(federation.init_variables),
       'data': (_Arrays([data.train_inputs, data.test_inputs]), *map(_value, (
           data.train_labels, data.test_labels, data.mean, data.std,
@@ -168,8 +171,8 @@ def trace_alike(a: Federation, b: Federation) -> bool:
 
   See the argument `like` of `moon_jax.simulation.round_spec.make`.
   """
-  return a.hparams().keys() == b.hparams().keys() and (
-      _value((a.model, a.algorithm)) == _value((b.model, b.algorithm)))
+  facts = lambda x: _value((x.model, x.algorithm, x.evaluate_all))
+  return a.hparams().keys() == b.hparams().keys() and facts(a) == facts(b)
 
 
 def check(runs: Sequence[Mapping[str, Hashable]]) -> None:

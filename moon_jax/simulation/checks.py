@@ -118,7 +118,8 @@ _ALONE = (
     # Its one client may fail, as the one of FedAvg.
     _Alone('algorithm', _is('algorithm', 'centralized'),
            ('labels', 'cohort', 'clock', 'rounds', 'aggregation', 'attack',
-            'compress'), 'is one client with all examples, which sends nothing',
+            'compress', 'new_clients'),
+           'is one client with all examples, which sends nothing',
            {'rounds': _only_fails, 'labels': lambda c: (
                c.labels.name == 'noise'
                and c.args('labels')['form'] == 'globalized')}),
@@ -380,6 +381,10 @@ def _check_evaluation(config):
   require(config.client_eval == 'cohort' or config.client_eval_every,
           'client_eval', f'needs {setting("client_eval_every")} above 0',
           config.client_eval, f'Give {setting("client_eval_every", 10)}')
+  require(config.client_eval == 'cohort' or config.client_test_fraction
+          or config.partition.name == 'natural', 'client_eval',
+          'needs held-out examples of clients', 'none',
+          f'Give {setting("client_test_fraction", 0.2)}')
   require(not config.new_clients or config.client_eval != 'cohort',
           'new_clients', f'needs {setting("client_eval")}=all or both, which '
           'evaluates them', setting('client_eval', config.client_eval),

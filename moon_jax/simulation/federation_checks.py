@@ -401,10 +401,9 @@ def _check_new_clients(federation):
   for i, indices in enumerate(federation.new_clients):
     _check_indices(f'new_clients[{i}]', np.asarray(indices), federation.data,
                    clients=federation.clients)
-  require(federation.evaluate_all and federation.client_tests is not None,
-          'new_clients', 'needs evaluate_all=True and client_tests, which list '
-          'the held-out examples of new clients last', 'new_clients without',
-          'Set them, or remove new_clients')
+  require(federation.evaluate_all, 'new_clients', 'needs evaluate_all=True, '
+          'which evaluates them', federation.evaluate_all,
+          'Set it, or remove new_clients')
   algorithm = federation.algorithm
   require(not (algorithm.draws_per_client or algorithm.per_client_broadcast),
           'new_clients', 'needs an algorithm whose clients begin alike and '
@@ -412,8 +411,11 @@ def _check_new_clients(federation):
           'Remove new_clients')
 
 
-
 def _check_evaluation(federation):
+  require(not federation.evaluate_all or federation.client_tests is not None,
+          'evaluate_all', 'needs held-out examples of clients', 'none',
+          f'Give {setting("client_test_fraction", 0.2)}, or client_tests in '
+          'Python')
   if federation.validation is not None:
     _check_indices('validation', np.asarray(federation.validation),
                    federation.data, clients=federation.clients)

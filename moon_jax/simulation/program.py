@@ -154,7 +154,7 @@ class Program:
           spec.federation, self.spec, self.mesh, self.training,
           *[run.evaluator for run in self.runs[:1]]), client_store.read(
               clients, *np.zeros((2, 1), int)) if (
-                  spec.federation.new_clients) else ()))
+                  len(spec.federation.new_clients)) else ()))
     self.planner = Planner(specs, shape, places, self.training)
     self._owners = client_store.Owners(self._clients, self.mesh)
     self._hparams: Any = None, None  # of the runs, on the host and the devices

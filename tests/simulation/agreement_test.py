@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 
+import moon_jax as mj
 from moon_jax.algorithms.server import with_server_optimizer
 from moon_jax.config import Config, flags_with, Part
 from moon_jax.data import rounds
@@ -90,6 +91,8 @@ def adamw(weight_decay):
     ('names of hyperparameters', {'algorithm': fedavg()._replace(
         hparams={'alpha': .1})}),
     ('init_variables', {}), ('shard_data', True),
+    ('evaluate_all', {'evaluate_all': True, 'client_tests': mj.ClientTests(
+        [[0]] * FIRST.num_clients, 'test')}),
     ('data', FIRST.data._replace(train_labels=1 - LABELS)),
     ('data', FIRST.data._replace(test_labels=1 - FIRST.data.test_labels)),
     ('data', FIRST.data._replace(std=(2.,))),
@@ -307,7 +310,7 @@ PARTLY = {'labels', 'partition', 'client_eval_every', 'local_steps'}
 
 
 def test_fields_that_do_not_vary_change_the_key():
-  config = Config(client_eval_every=2)
+  config = Config(client_eval_every=2, new_clients=.1)
   for name in VARYING - PARTLY:
     assert program_key(config) == program_key(with_other(config, name)), name
   for name in FIXED + COMPARED:
@@ -333,6 +336,8 @@ OTHERS = dict(seed=1, algorithm='moon(mu=0.5)')
     (dict(local_epochs=1), dict(local_steps=2), True),
     (dict(local_epochs=1), dict(local_epochs=2), False),
     ({}, dict(client_eval_every=1), False),  # keep_models
+    ({}, dict(new_clients=.2), False),
+    (dict(new_clients=.1), dict(new_clients=.2), True),
     (dict(client_eval_every=1), dict(client_eval_every=5), True),
     ({}, SERVER, False),  # the state of a server optimizer
     ({}, dict(server='sgd(learning_rate=0.5)'), False),

@@ -414,3 +414,18 @@ def test_new_clients_adapt_as_in_a_round_and_change_nothing(name):
   assert line['new_heldout_accuracy'] == np.mean([begin[2], begin[4]])
   assert line['personal_heldout_accuracy'] == np.mean(
       columns['personal_heldout_accuracy'][:2])
+
+
+def test_runs_with_and_without_new_clients_share_no_program():
+  """One keeps the models of its round, the other does not."""
+  federation = make(evaluate_clients=False, evaluate_all=True)
+  with_new = dataclasses.replace(
+      federation, clients=federation.clients[:2],
+      new_clients=federation.clients[2:])
+  with pytest.raises(UserError, match='the same new_clients'):
+    mj.Program([federation, with_new])
+
+
+def test_all_clients_need_held_out_examples():
+  with pytest.raises(UserError, match='evaluate_all needs held-out examples'):
+    make(evaluate_clients=False, evaluate_all=True, client_tests=None)
