@@ -48,13 +48,13 @@ _PROCESS_ID = flags.DEFINE_integer(
 
 
 _PAGE = help_page.Page(
-    'Trains and evaluates a federated model, or several: --grid trains all '
-    'combinations of values, as few programs as possible, and so does a TOML '
-    'file of runs (docs/sweeps.md). The defaults are the CIFAR-10 setting of '
-    'the MOON paper. Metrics, checkpoints and the final model of each run are '
-    'written to a directory; the same command resumes interrupted runs and '
-    'repeats no finished one. It uses all GPUs that JAX finds, otherwise all '
-    'CPU cores; the environment variable JAX_PLATFORMS=cpu selects the CPU.',
+    'Trains and evaluates a federated model. --grid or a TOML file trains '
+    'several, in as few programs as possible (docs/sweeps.md). The defaults '
+    'are the CIFAR-10 setting of the MOON paper. Metrics, checkpoints and the '
+    'final model of each run are written to a directory; the same command '
+    'resumes interrupted runs and repeats no finished one. It uses all GPUs '
+    'that JAX finds, otherwise all CPU cores; the environment variable '
+    'JAX_PLATFORMS=cpu selects the CPU.',
     [('handwritten digits: no download, less than a minute',
       '--dataset=digits --model=mlp --batch_size=32 --num_rounds=10'),
      ('the same with FedProx, and two classes per client',
@@ -81,8 +81,7 @@ def train(config: Config, named: frozenset[str], paths: Sequence[str]) -> None:
   `named` are the flags on the command line, and `paths` the other arguments.
   """
   require(_DRY_RUN.value or not (_MEASURE.value or _TARGET.value), '',
-          '--measure and --target belong to a plan',
-          remedy='Give --dry_run, too')
+          '--measure and --target need --dry_run', remedy='Give it, too')
   require(_TARGET.value or not _DEVICES.present, f'devices={_DEVICES.value}',
           'is the number of GPUs of --target', 'none',
           'Give --target, such as --target=h100, or remove it')

@@ -56,8 +56,8 @@ def cifar10() -> str:
       f'took '
       f'{moon:.0f} s with MOON and {fedavg:.0f} s with '
       'FedAvg, on one CPU core each\n(the fastest run of each; others shared '
-      f'their cores).\nAfter round 1 accuracy is low: {min(first):.0f} to '
-      f'{max(first):.0f} in these runs.')
+      f'their cores).\nAfter round 1 accuracy is low: {min(first):.0f}% to '
+      f'{max(first):.0f}% in these runs.')
 
 
 def _size(comparison):

@@ -87,7 +87,7 @@ def with_staleness(algorithm: Algorithm, max_staleness: Annotated[int, Ge(0)],
   Args:
     algorithm: the algorithm.
     max_staleness: the most server steps between the start of a client and its
-      update; the server keeps one model more.
+      update; the server keeps max_staleness + 1 models.
     weight: s; None for `polynomial()`.
     form: "fedbuff" or "fedasync".
 

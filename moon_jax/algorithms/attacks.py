@@ -185,7 +185,8 @@ def min_max(direction: Literal['std', 'unit', 'sign'] = 'std') -> Craft:
   solves a quadratic equation per client.
 
   Args:
-    direction: of p: "std", -s; "unit", -m / |m|; or "sign", -sign(m).
+    direction: direction p of the change: "std", -s; "unit", -m / |m|; or
+      "sign", -sign(m).
   """
 
   def craft(u_JD, is_honest_J, is_hostile_J, key_J):

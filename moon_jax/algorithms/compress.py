@@ -62,7 +62,7 @@ def top_k(fraction: _Fraction = 0.01, has_feedback: bool = True) -> Compressor:
   https://arxiv.org/abs/1809.07599. A message has k floats and k indices.
 
   Args:
-    fraction: of the numbers of an update that are sent.
+    fraction: part of the numbers of an update that is sent.
     has_feedback: whether clients add what was left out to their next update.
   """
   def bits(params, hparams):
@@ -85,7 +85,7 @@ def random_k(fraction: _Fraction = 0.01,
   update. A message has k floats, and a seed for the indices.
 
   Args:
-    fraction: of the numbers of an update that are sent.
+    fraction: part of the numbers of an update that is sent.
     has_feedback: whether clients add what was left out to their next update.
   """
   def apply(u_D, params, key, hparams):
@@ -170,7 +170,7 @@ def powersgd(rank: Annotated[int, Ge(1)] = 2,
 
   Args:
     rank: r.
-    iterations: of the first two equations.
+    iterations: repetitions of the first two equations.
   """
 
   def is_sent_whole(w):

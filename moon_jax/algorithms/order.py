@@ -95,13 +95,13 @@ def made(algorithm: Algorithm, name: str) -> Algorithm:
 
 def _check(outer, inner):
   if outer == inner:
-    raise UserError('', f'{outer} must go around an algorithm once', 'it twice',
+    raise UserError('', f'{outer} must wrap an algorithm only once', 'two',
                     'Remove one of them')
   for outside, inside, reason in _SWAPPED:
     if outer in outside and inner == inside:
       raise UserError(
-          '', f'{outer} must be inside of {inner}, since {reason}',
-          'it outside', f'Apply it first: {inner}({outer}(...))')
+          '', f'{inner} must wrap {outer}, since {reason}',
+          f'{outer} around {inner}', f'Apply it first: {inner}({outer}(...))')
   for some, others, reason in _EXCLUDED:
     if (outer in some and inner in others) or (
         inner in some and outer in others):

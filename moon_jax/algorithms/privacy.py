@@ -74,8 +74,8 @@ def client(clip: Annotated[float, Gt(0)],
     noise_by: who adds the noise.
     quantile: fraction of the updates that an adaptive bound leaves as they are;
       0 keeps the bound fixed.
-    epsilon: privacy loss of the whole run, for which the least noise is found;
-      0 takes noise_multiplier.
+    epsilon: privacy loss that the whole run may have: the least
+      noise_multiplier for it is computed; 0 uses noise_multiplier.
   """
   del epsilon  # `moon_jax.simulation.accounting.with_noise` reads it
   return Privacy(clip, noise_multiplier, delta, noise_by, quantile)
@@ -93,8 +93,8 @@ def example(clip: Annotated[float, Gt(0)],
       none.
     delta: the delta for which epsilon is reported; below 1 / number of examples
       is usual.
-    epsilon: privacy loss of the whole run, for which the least noise is found;
-      0 takes noise_multiplier.
+    epsilon: privacy loss that the whole run may have: the least
+      noise_multiplier for it is computed; 0 uses noise_multiplier.
   """
   del epsilon  # `moon_jax.simulation.accounting.with_noise` reads it
   return Privacy(clip, noise_multiplier, delta, is_by_example=True)

@@ -196,7 +196,7 @@ def geometric_median(iterations: Annotated[int, Ge(1)] = 3,
       b_i = p_i / max(nu, |v - u_i|),    v <- sum_i b_i u_i / sum_i b_i
 
   Args:
-    iterations: of Weiszfeld's algorithm.
+    iterations: number of steps of Weiszfeld's algorithm.
     nu: smoothing, a distance.
   """
 
@@ -241,8 +241,8 @@ def centred_clipping(radius: Annotated[float, Gt(0)] = 10.0,
   The first v is 0, later ones are the result of the round before.
 
   Args:
-    radius: tau, of a difference.
-    iterations: l, of this step per round.
+    radius: tau, the norm to which a difference is clipped.
+    iterations: number l of these steps per round.
   """
 
   def apply(rows, v_D, key):
@@ -272,8 +272,8 @@ def dnc(byzantine: _Byzantine = 1, iterations: Annotated[int, Ge(1)] = 1,
   Args:
     byzantine: number f of hostile clients per round that the rule withstands.
     iterations: number of draws of coordinates.
-    coordinates: of an update that are drawn, at most all.
-    remove: c.
+    coordinates: numbers of an update that are drawn, at most all.
+    remove: c, times which byzantine updates are left out.
   """
 
   def apply(rows, state, key):
@@ -315,7 +315,7 @@ def fltrust(trusted: Annotated[int, Ge(0)] = 0) -> Rule:
   client is lost, the update is 0.
 
   Args:
-    trusted: this client.
+    trusted: index of the client that the server trusts.
   """
 
   def apply(rows, state, key):

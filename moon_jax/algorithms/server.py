@@ -57,7 +57,7 @@ def sgd(learning_rate: _Rate = 1.0,
   """Returns SGD; with momentum it is FedAvgM.
 
   Args:
-    learning_rate: of the server.
+    learning_rate: learning rate of the server.
     momentum: beta; 0.9 is usual for FedAvgM.
     form: v = beta v + delta ("hsu"), or v = beta v + (1 - beta) delta ("ema")
       as in the code released with MOON.
@@ -75,7 +75,7 @@ def adam(learning_rate: _Rate = 0.01) -> Server:
   """Returns FedAdam.
 
   Args:
-    learning_rate: of the server.
+    learning_rate: learning rate of the server.
   """
   return _of_rate(learning_rate, lambda rate: optax.adam(
       rate, b1=.9, b2=.99, eps=_TAU))
@@ -85,7 +85,7 @@ def yogi(learning_rate: _Rate = 0.01) -> Server:
   """Returns FedYogi; optax's default averages do not start at 0.
 
   Args:
-    learning_rate: of the server.
+    learning_rate: learning rate of the server.
   """
   return _of_rate(learning_rate, lambda rate: optax.chain(
       optax.scale_by_yogi(.9, .99, _TAU, initial_accumulator_value=0.),
@@ -96,7 +96,7 @@ def adagrad(learning_rate: _Rate = 0.01) -> Server:
   """Returns FedAdagrad.
 
   Args:
-    learning_rate: of the server.
+    learning_rate: learning rate of the server.
   """
   return _of_rate(learning_rate, _adagrad)
 

@@ -61,8 +61,8 @@ def build(config: Config, named: Container[str], grids: Sequence[str],
   file = toml_file.read(path) if path else toml_file.SweepFile()
   if 'flagfile' in named and 'flagfile' in file.keys:
     raise UserError(
-        '', f'{path} names a flag file itself', '--flagfile',
-        'Remove it, or flagfile from the file')
+        '', f'--flagfile must not be given with {path}, which names a flag '
+        'file', 'both', 'Remove --flagfile, or the key flagfile of the file')
   base = dataclasses.replace(config, **{'workdir': '', **file.base})
   sweep = functools.reduce(operator.or_, grid_lib.each(
       base, [{**block, **fixed, **axes} for block in file.blocks]))

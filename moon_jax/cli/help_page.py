@@ -135,7 +135,8 @@ def _own_function(kind):
             if known.values else '')
   return ('Your own function is MODULE:FUNCTION, as in '
           f"--{kind}='mymodule:{kind}(argument=1)', and returns "
-          f'{known.returns}.{values} See docs/{FACTS[kind]["page"]}.')
+          f'{known.returns}.{values} See docs/'
+          f'{FACTS[kind]["page"] or "parts.md"}.')
 
 
 def _topics(page, is_full):

@@ -93,8 +93,8 @@ def content(file: pathlib.Path) -> dict[str, Any]:
                     error.strerror or error) from error
   except (ValueError, RecursionError) as error:
     raise UserError(
-        '', f'{file} must be TOML', error, 'Text stands in quotes, lists in '
-        '[ ], and arguments of a part that the file names in quotes, '
+        '', f'{file} must be TOML', error, 'Put text in quotes and lists in '
+        '[ ]. If the file has algorithm = ..., quote the key of its argument: '
         '"algorithm.mu" = 5') from error
 
 

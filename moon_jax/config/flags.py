@@ -296,16 +296,16 @@ class Config:
       'or also all training examples of the clients (train), without '
       'augmentation.', ('test', 'train'), role='recorded')
   client_eval_every: int = flag(
-      0, 'Rounds between evaluations of the local models and of the global '
-      "model, on each client's own examples and on the test set; 0 disables "
-      'them.',
+      0, 'Rounds between evaluations of the models of clients (which ones: '
+      '--client_eval); 0 disables them.',
       at_least=0, varies='host', page='metrics.md#recorded-metrics',
       role='recorded')
   client_eval: str = flag(
       'cohort', 'Whose models --client_eval_every evaluates: cohort, the local '
-      'models of the round, also on own examples and on the test set; all, the '
-      'model of every client on its held-out examples, also of those that did '
-      'not take part; or both.', ('cohort', 'all', 'both'),
+      'models of the round, on held-out examples, own examples and the test '
+      'set; all, the model of every client, including clients that did not '
+      'take part, on its held-out examples; or both.',
+      ('cohort', 'all', 'both'),
       page='metrics.md#all-clients', role='recorded')
   metrics: str = flag(
       '', 'Further metrics of the test set, comma-separated: '
@@ -349,8 +349,9 @@ class Config:
       'none',
       'Differential privacy: client(clip, noise_multiplier) protects all data '
       'of a client (DP-FedAvg, with --weighting=uniform); example(clip, '
-      'noise_multiplier) protects each example by noise in local steps (DP- '
-      'SGD).',
+      'noise_multiplier) protects each example by noise in local steps '
+      '(DP-SGD). With epsilon instead of noise_multiplier the least noise is '
+      'found.',
       topic='Differential privacy', varies='algorithm', page='privacy.md')
 
   lanes: int = flag(

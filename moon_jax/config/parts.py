@@ -45,6 +45,8 @@ _CALL = re.compile(rf'({_BARE})\s*\((.*)\)', re.DOTALL)
 _WORD = re.compile(r'[^\s\'"(){}\[\],=]+')  # a string without quotes
 TINY, HUGE = 1e-30, 1e30  # range of float32 arithmetic
 _LONG = 12  # characters of a number that no one wrote, such as 1/6
+_FIRST_WORD = re.compile(  # of a sentence; not pFedMe, mu or a_i
+    r'[a-z]{3,}(?![A-Z])|(a|an|as|at|by|if|in|no|of|on|or|to)\b')
 _MAX_INT = 2**31 - 1  # of JAX's int32
 _LIMITS = {
     annotated_types.Ge: ('ge', 'at least', lambda x, y: x >= y),
@@ -566,7 +568,7 @@ def describe(kind: str, name: str) -> tuple[str, list[Entry]]:
             'availability_file': 'Text file of the times at which clients are '
             'available: columns device, begin and end (seconds).'}
   summary = ' '.join(summary.split()).removeprefix('Returns ')
-  return f'{summary[:1].upper()}{summary[1:]}', [
+  return _sentence(summary), [
       Entry(x.name, '' if x.default is inspect.Parameter.empty
             else 'of the run' if x.run else _default(x.default), _limits(x),
             texts.get(x.name) or common.get(x.name, ''))
@@ -591,7 +593,12 @@ def _argument_texts(documented):
       texts[name] = head[2]
     elif texts and line.startswith('    '):
       texts[name] += f' {line.strip()}'
-  return {name: f'{text[:1].upper()}{text[1:]}' for name, text in texts.items()}
+  return {name: _sentence(text) for name, text in texts.items()}
+
+
+def _sentence(text):
+  """Returns a text with a capital, unless it begins with a name or symbol."""
+  return text[:1].upper() + text[1:] if _FIRST_WORD.match(text) else text
 
 
 def _limits(parameter):

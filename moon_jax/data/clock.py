@@ -137,7 +137,7 @@ class Clock(NamedTuple):
         has_tiers = bool(group_C.any())
         raise UserError(
             '', f'a round must have {least} clients{" of a tier" * has_tiers} '
-            'that are available at the same time', 'never so many',
+            'that are available at the same time', 'fewer at all times',
             'Make clients available for longer'
             + f', or lower {setting("tiers")}' * has_tiers)
       time = self.next_start(time)

@@ -208,8 +208,8 @@ def natural(client_of_example: FromRun[np.ndarray | None],
   Raises:
     UserError: if the data set has no clients or fewer than `num_clients`.
   """
-  require(client_of_example is not None, 'partition', 'must suit a data set '
-          'that does not assign examples to clients', 'natural', 'Choose '
+  require(client_of_example is not None, 'partition=natural', 'needs a data '
+          'set that assigns examples to clients', 'one without', 'Choose '
           'another one, such as dirichlet; or data with clients, such as '
           f'{setting("dataset")}=shakespeare or npz with client_train')
   client_of_example = _labels(

@@ -37,9 +37,10 @@ def pfedme(lam: Annotated[float, Gt(0)] = 15.0,
 
   Args:
     lam: weight of the pull of theta towards w_i.
-    inner_steps: K.
+    inner_steps: K, the steps on each batch.
     personal_learning_rate: lr'; it is stable below 2 / lam.
-    server_beta: b; 1 takes the mean of the clients' models.
+    server_beta: b, the part of the change that is taken; 1 takes the mean of
+      the clients' models.
   """
 
   def loss(model, trained, batch, view):

@@ -43,8 +43,8 @@ def frame(run: Run) -> 'pd.DataFrame':
       ('name', run.of_clients('names')), ('num_examples', run.of_clients(
           'sizes')), ('times_sampled', run.times_sampled()))
            if values is not None and len(values)}
-  count = max([len(values) for values in known.values()]
-              + [client + 1 for client in rows])
+  count = max([*map(len, known.values()), *(client + 1 for client in rows)],
+              default=0)
   clients = [{name: values[i] for name, values in known.items()
               if i < len(values)} for i in range(count)]
   made = pd.DataFrame([rows.get(i, {}) | own for i, own in enumerate(clients)],

@@ -52,7 +52,7 @@ def of(runs: Sequence[Run], metric: str, *, baseline: str = '',
     target: the value of "rounds to"; None for the mean last value of the
       baseline.
     is_sorted: whether arms are sorted by their settings.
-    labels: "ARM=TEXT" for arms that get another label; see `renamed`.
+    labels: "ROW=TEXT" for arms that get another label; see `renamed`.
 
   Raises:
     UserError: if the target is impossible, or no single arm has the setting.
@@ -82,7 +82,7 @@ def renamed(arms: Sequence[Arm], labels: Sequence[str]) -> list[Arm]:
 
   Args:
     arms: in their order.
-    labels: "ARM=TEXT": the label, the method as it was called, such as
+    labels: "ROW=TEXT": the label, the method as it was called, such as
       moon(mu=1), or a setting of one arm, and its new label. Both may contain
       "=".
 
@@ -99,7 +99,7 @@ def renamed(arms: Sequence[Arm], labels: Sequence[str]) -> list[Arm]:
     new = label[end + 1:].strip()
     if len(matching) != 1 or not new:
       raise UserError(
-          'label', 'must be ARM=TEXT for one row, such as '
+          'label', 'must be ROW=TEXT for one row, such as '
           f"'{arms[0].label}=Ours'", label,
           (f'{len(matching)} rows have it' if new else 'The text is empty')
           + f'; the rows are {"; ".join(arm.label for arm in arms)}')
@@ -223,9 +223,9 @@ def results(compared: Compared) -> Table:
                      if run.is_personal})
   if personal and name == 'test_accuracy':
     notes.append(
-        f'{", ".join(personal)}: models of clients, which the test accuracy of '
-        'the global model does not measure. Record their accuracy with '
-        '--client_eval_every and held-out data of clients')
+        f'{", ".join(personal)}: each client has a model of its own, and the '
+        'test accuracy is that of the global model. --client_test_fraction and '
+        '--client_eval_every record theirs')
   return Table(stats.title(name), columns, tuple(notes))
 
 

@@ -18,7 +18,7 @@ from moon_jax.view import text as texts
 from moon_jax.view.status import is_number
 
 _SPARK_WIDTH = 40
-MAX_ROWS = 20
+_MAX_ROWS = 20
 _NUM_SPARKS = 8  # metrics that have a spark line
 
 
@@ -124,11 +124,11 @@ def thinned(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
   Of more than 20 lines these are the ones with an evaluation, and the last one.
   """
-  if len(lines) > MAX_ROWS:
+  if len(lines) > _MAX_ROWS:
     evaluated = [line for line in lines[:-1] if 'test_loss' in line]
     lines = [*evaluated, lines[-1]] if evaluated else lines
   chosen = np.unique(np.linspace(
-      0, len(lines) - 1, min(len(lines), MAX_ROWS)).round().astype(int))
+      0, len(lines) - 1, min(len(lines), _MAX_ROWS)).round().astype(int))
   return [lines[index] for index in chosen]
 
 
@@ -156,16 +156,16 @@ def clients_seen(run: Run) -> list[str]:
     lines.append(f'sampled: {np.count_nonzero(sampled):,} of {len(sampled):,} '
                  f'clients so far, each {sampled.min()} to {sampled.max()} '
                  'times')
-  if run.lines and not any(line.get('clients') for line in run.lines):
+  if run.lines and run.line_of_clients() is None:
     lines.append('columns of clients are recorded with --client_eval_every')
   return lines
 
 
 def of_clients(run: Run) -> Table | None:
   """Returns the results of clients, of many their quantiles; None without."""
-  if not any(line.get('clients') for line in run.lines):
+  if run.line_of_clients() is None:
     return None
-  return (clients.table(run) if run.config.num_clients <= MAX_ROWS
+  return (clients.table(run) if run.config.num_clients <= _MAX_ROWS
           else clients.distribution(run))
 
 

@@ -57,7 +57,7 @@ def main() -> None:
         f'{PLACE} --budget=smoke --dry_run')],
       'Tables', placeholders={'out': 'DIR'},
       usage='TABLE... [RUNS...] [--FLAG=VALUE ...]')
-  command_line.start('moon_jax.show', lambda config, named, paths: run(
+  command_line.start('moon-jax show', lambda config, named, paths: run(
       config, paths, named, **{flag.name: flag.value for flag in own}), page)
 
 

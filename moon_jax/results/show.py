@@ -51,14 +51,15 @@ def main() -> None:
   add('runs', nargs='+', metavar='RUN', help='directory of a run, directory '
       'above several, pattern, or file of a published table')
   add('--metric', default='', help='metric of rounds that is compared, such as '
-      'local_heldout_accuracy; by default the accuracy of the models that the '
-      'methods are about, or the loss of tasks without accuracy')
+      'local_heldout_accuracy; by default the test accuracy, or for methods '
+      "with models of clients the accuracy of these on held-out data; the loss "
+      'if the task has no accuracy')
   add('--baseline', default='', metavar='SETTING', help='the runs that others '
       'are compared with, such as fedavg or mu=1; by default fedavg with the '
       'same other settings, or the first ones')
-  add('--target', type=float, metavar='VALUE', help='accuracy, a fraction such '
-      'as 0.8 for 80%%, or loss of "rounds to"; by default the last one of the '
-      'baseline')
+  add('--target', type=float, metavar='VALUE', help='value to reach in '
+      'the column "rounds to": an accuracy such as 0.8 (80%%), or a loss; by '
+      'default the last value of the baseline')
   add('--clients', action='store_true', help='shows the results of each client '
       'of a run, the lowest first')
   add('--follow', action='store_true', help='shows a run again after each '
@@ -69,7 +70,7 @@ def main() -> None:
       'figures of --out, comma-separated')
   add('--size', default='', metavar='WIDTHxHEIGHT', help='inches of the '
       'figures of --out, such as 3.3x2.4 for a column of a paper')
-  add('--label', action='append', default=[], metavar='ARM=TEXT', help='label '
+  add('--label', action='append', default=[], metavar='ROW=TEXT', help='label '
       "of a row, such as 'moon(mu=1)=Ours'; repeat it for several")
   add('--x', default='round', help='what curves are drawn over: round, '
       'simulated_seconds, or bytes exchanged',
@@ -101,7 +102,7 @@ class _View(NamedTuple):
 def _show(arguments: argparse.Namespace) -> None:
   formats = arguments.format.split(',')
   if wrong := {*formats} - {*_FORMATS}:
-    raise UserError('format', f'must be of {", ".join(_FORMATS)}',
+    raise UserError('format', f'must be a list of {", ".join(_FORMATS)}',
                     ', '.join(sorted(wrong)))
   size = _size(arguments.size)
   if size and not arguments.out:
@@ -110,9 +111,10 @@ def _show(arguments: argparse.Namespace) -> None:
   paths = read.find(arguments.runs)
   if len(paths) > 1 and (arguments.clients or arguments.follow):
     raise UserError('clients' if arguments.clients else 'follow',
-                    'shows one run', f'{len(paths)} runs', 'Name one')
+                    'needs one run', f'{len(paths)} runs', 'Name one')
   if len(paths) == 1 and arguments.label:
-    raise UserError('label', 'names rows of several runs', 'one run')
+    raise UserError('label', 'needs several runs', 'one run',
+                    'Remove it, or name further runs')
   is_compared = len(paths) > 1 or not arguments.clients and (
       arguments.metric or arguments.target is not None)
   view = (_several(paths, arguments) if is_compared

@@ -91,8 +91,6 @@ def _banner(table, arms):
   if arms:
     runs = sum(len(arm.seeds) for arm in arms)
     text += f'; {runs} run{"s" * (runs != 1)}'
-  if not table.budget:
-    return f'{text}.'
   name = table.budget.upper() + ' BUDGET' + ', CHANGED' * bool(table.changed)
   return f'{name}: {text}. {_WARNINGS[table.budget] * bool(arms)}'.strip()
 

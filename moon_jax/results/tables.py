@@ -37,7 +37,8 @@ class Table(NamedTuple):
     for i, block in enumerate(blocks):
       lines += [''] * bool(i) + _aligned(block, width)
     notes = [*self.notes, *(
-        [f'no room for {", ".join(missing)}'] if missing else [])]
+        ['columns that do not fit, but in a wider terminal: '
+         f'{", ".join(missing)}'] if missing else [])]
     return lines + [row for note in notes for row in wrapped(note, width)]
 
   def markdown(self) -> str:

@@ -158,8 +158,8 @@ def show(cost: Cost) -> list[str]:
                     for name, seconds in cost.seconds.items())
   return [
       *lines,
-      '    besides: temporaries of the compiled round of one run, on each '
-      f'device {cost.temporary_bytes / 1e9:,.3f}',
+      '    not included: temporary arrays of the compiled round of one run, '
+      f'{cost.temporary_bytes / 1e9:,.3f} GB on each device',
       *[f'  memory of a process that runs it here: '
         f'{cost.process_bytes / 1e9:,.3f} GB'] * (cost.process_bytes > 0),
       f'  time: {_range([cost])} ({parts})']

@@ -150,7 +150,7 @@ class Recorder:
     is_same['frozen weights'] = len(norms) == len(own['frozen weights']) and (
         np.allclose(norms, own['frozen weights'], rtol=1e-4, atol=0))
     for name, reason in {
-        'config': 'a run of a different configuration',
+        'config': 'the configuration is another one',
         'dataset': f'{setting("dataset", config.dataset)} '
                    f'{setting("data_dir", config.data_dir)} has changed since '
                    'the run began',
@@ -161,8 +161,8 @@ class Recorder:
                           'the run began'}.items():
       if not is_same[name]:
         raise UserError(f'workdir={self.workdir.path}', 'must hold this run',
-                        reason,
-                        f'Restore it, or name another {setting("workdir")}')
+                        f'one of which {reason}', 'Restore what has changed, '
+                        f'or name another {setting("workdir")}')
 
   def add(self, outcome: RoundRecord | DivergedError) -> None:
     """Takes the outcome of a round."""

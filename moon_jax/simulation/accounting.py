@@ -46,8 +46,9 @@ def with_noise(config: Config) -> Config:
   found = math.ceil(math.exp(high) * scale) / scale
   if private['noise_multiplier'] not in (0, found):
     raise UserError(
-        'privacy.noise_multiplier', f'is {found} for '
-        f'{setting("privacy.epsilon", target)}', private['noise_multiplier'],
+        'privacy.noise_multiplier', 'must not be given with '
+        f'{setting("privacy.epsilon", target)}, for which it is {found}',
+        private['noise_multiplier'],
         'Remove one of them')
   given = dict(config.privacy.arguments) | {'noise_multiplier': found}
   return dataclasses.replace(config, privacy=parts.normal('privacy', Part(

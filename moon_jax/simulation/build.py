@@ -52,7 +52,7 @@ def federation(config: Config, dataset: Dataset | None = None,
       configured. They may list more rounds than the run trains, so that it
       can be extended; memory is planned for the largest listed cohort.
     init_variables: the initial global model; None draws it from the seed. This
-      function does not read --init_from: `training.run` does.
+      function does not read --init_from: `runs.prepare` does.
 
   Raises:
     UserError: naming the flag, its value and a remedy, if the configuration

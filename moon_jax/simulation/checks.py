@@ -134,8 +134,8 @@ _ALONE = (
            'averages no models'),
     _Alone('algorithm', _is('algorithm', 'fedphp'),
            ('cohort', 'clock', 'rounds'),
-           'weighs past models by the rounds that each client trains, an equal '
-           'fraction of all',
+           'needs clients that all train equally often, since it weighs past '
+           'models by their number of rounds',
            {'clock': _is_always_available, 'rounds': _only_fails}),
     _Alone('algorithm', _is('algorithm', 'ccvr'), ('early_stopping',),
            'calibrates in the last of {num_rounds}, before which the run may '
@@ -149,8 +149,8 @@ _ALONE = (
            'began in different steps'),
     _Alone('privacy', lambda c: c.clips_updates(),
            ('aggregation', 'attack', 'clock', 'cohort'),
-           'accounts for the mean of honest updates of clients that are '
-           'selected without regard to their data'),
+           'needs honest clients that are selected without regard to their '
+           'data'),
     _Alone('privacy', _is('privacy', 'example'), ('shuffle', 'on_nan'),
            'needs batches that do not depend on labels, and clients that do '
            'not leave a round by their losses'),
@@ -392,8 +392,9 @@ def _check_evaluation(config):
   require(not config.new_clients or (
       config.labels.name == 'clean' and config.partition.name not in (
           'file', 'feature_noise')), 'new_clients',
-          f'is for {setting("labels")}=clean and a partition that is drawn or '
-          'natural, without noise', _shown(config, 'labels', 'partition'),
+          f'needs {setting("labels")}=clean, and another '
+          f'{setting("partition")} than file and feature_noise',
+          _shown(config, 'labels', 'partition'),
           'Remove one of them')
 
 

@@ -35,7 +35,7 @@ class Outcomes(NamedTuple):
     return {f'{name}_{metric}': plain(mean(sum_C))
             for metric, sum_C in self.metrics.items()}
 
-  def of(self, clients: slice) -> 'Outcomes':
+  def of(self, clients: Any) -> 'Outcomes':
     """Returns those of some clients."""
     return jax.tree.map(lambda x_C: x_C[clients], self)
 
@@ -49,13 +49,12 @@ class Outcomes(NamedTuple):
         for metric, sum_C in self.metrics.items()})
 
 
-def per_client(client_N: np.ndarray, outcomes_N: Outcomes, count_N: np.ndarray,
-               num_clients: int) -> Outcomes:
-  """Returns sums over the examples of each of C clients."""
-  total = lambda weight_N: np.bincount(
-      client_N, weight_N.astype(np.float64), num_clients)
-  return jax.tree.map(total, outcomes_N)._replace(
-      counts=total(count_N).astype(np.int64))
+def per_client(client_N: np.ndarray, outcomes_N: Outcomes,
+               counts: np.ndarray) -> Outcomes:
+  """Returns sums over examples, or over models, of each of C clients."""
+  return jax.tree.map(lambda x_N: np.bincount(
+      client_N, x_N.astype(np.float64), len(counts)),
+                      outcomes_N)._replace(counts=counts)
 
 
 def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
@@ -85,7 +84,7 @@ def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
     of_local = found['local_heldout']
     line |= over_clients('global_heldout', heldout)
     line |= over_clients('local_heldout', of_local)
-    heldout = jax.tree.map(lambda x_C: x_C[columns['client']], heldout)
+    heldout = heldout.of(columns['client'])
     columns |= {'num_heldout': heldout.counts.tolist(),
                 **heldout.columns('global_heldout'),
                 **of_local.columns('local_heldout')}
@@ -119,7 +118,7 @@ def over_clients(name: str, outcomes: Outcomes,
   has_C = outcomes.counts > 0
   if not has_C.any():
     return {}
-  metrics, loss_sum, counts = jax.tree.map(lambda x_C: x_C[has_C], outcomes)
+  metrics, loss_sum, counts = outcomes.of(has_C)
   num_worst = max(1, len(counts) // 10)
   values = {}
   for metric, sum_C in metrics.items():

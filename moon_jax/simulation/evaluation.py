@@ -391,7 +391,7 @@ class Evaluator:
         self._run(*self._of_heldout(variables)), self._mesh)
     return client_metrics.per_client(client_H, jax.tree.map(
         lambda x: x.reshape(-1)[:len(client_H)], outcomes),
-        self._task.counts(self._heldout.labels), len(self._tests.sizes))
+        self._prediction_counts())
 
   def test_all_clients(self, shared: Mapping[str, Any], hparams_R: Any,
                        rows: Callable, adapted: Callable) -> dict[str, Any]:
@@ -455,10 +455,8 @@ class Evaluator:
     total = jax.tree.map(lambda *x_J: np.concatenate(x_J), *[
         sums for _, sums in found])
     has_J = client_J >= 0
-    counts = self._prediction_counts()
-    return jax.tree.map(lambda x_J: np.bincount(
-        client_J[has_J], x_J[has_J].astype(np.float64), len(counts)),
-        total)._replace(counts=counts).known()
+    return client_metrics.per_client(
+        client_J[has_J], total.of(has_J), self._prediction_counts()).known()
 
   def _held_out_by(self, client_J):
     """Returns the held-out examples of clients, none for padding, -1."""
@@ -474,8 +472,8 @@ class Evaluator:
         len(self._tests.sizes)).astype(np.int64)
 
   def compile_all_clients(self, shared: Mapping[str, Any], hparams_R: Any,
-                          rows: Callable, adapted: Callable) -> list[Future]:
-    """Begins to compile `test_all_clients` for these arguments."""
+                          rows: Callable, _adapted: Callable) -> list[Future]:
+    """Begins to compile `test_all_clients`, but for its last step."""
     variables = jax.tree.map(lambda x_R: x_R[0], shared['variables'])
     client_J = self._batches_of_clients()[0]
     return [self._program(*self._of_heldout(variables)), self._program(
@@ -533,9 +531,7 @@ class Evaluator:
     own = {'own': devices.put(table.own, self._mesh, SPLIT)}
     if self._tests is not None:
       examples['heldout'] = self._heldout
-      own['heldout'] = devices.put(schedule.own_examples(
-          [self._positions_C[client] if ran else []
-           for client, ran in zip(table.jobs.client, ran_J)],
-          self._tests.sizes.max()), self._mesh, SPLIT)
+      own['heldout'] = self._held_out_by(
+          np.where(ran_J, table.jobs.client, -1))
     return ('clients', variables, self._frozen, models_J, self._placed['test'],
             examples, own)

@@ -171,7 +171,7 @@ def check(*runs: RoundSpec) -> None:
   """Compares the memory that runs need together with that of host and devices.
 
   Raises:
-    UserError: with the sizes, and flags with which the runs fit.
+    UserError: with the sizes, and flags that lower them.
   """
   for need in needs(*runs):
     if need.size > need.have:

@@ -75,7 +75,7 @@ def fedbuff(concurrency: Annotated[int, Ge(2)],
     staleness: weight of an update whose client began tau server steps before:
       constant, polynomial(exponent) or hinge(slope, delay).
     max_staleness: largest staleness of an update; older ones are discarded. The
-      server stores one model more.
+      server stores max_staleness + 1 models.
   """
   return Asynchronous(
       'fedbuff', concurrency, buffer_size, staleness, max_staleness)

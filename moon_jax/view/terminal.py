@@ -155,7 +155,7 @@ def _progress(status, now):
   if (left := status.seconds_left(now)) is not None:
     end += f'  {duration(left)} left'
     if (all_left := status.seconds_left_of_all(now)) is not None:
-      end += f', {duration(all_left)} of all'
+      end += f', {duration(all_left)} for all programs'
   return _row(done, ProgressBar(status.num_rounds, status.rounds_done), end,
               wide=1)
 

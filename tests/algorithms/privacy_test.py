@@ -369,7 +369,11 @@ def test_the_least_noise_for_an_epsilon(changes):
 
 
 def test_an_epsilon_that_no_noise_reaches_is_refused():
+  config = Config(algorithm='fedavg', weighting='uniform', num_rounds=100,
+                  privacy='client(clip=1)')
+  least = accounting.epsilon(config, 100, 100, 1e4)
+  of = lambda epsilon: dataclasses.replace(
+      config, privacy=f'client(clip=1, epsilon={epsilon})')
+  checks.validate(of(1.01 * least))
   with pytest.raises(UserError, match='epsilon must be at least'):
-    checks.validate(Config(
-        algorithm='fedavg', weighting='uniform', num_rounds=100,
-        privacy='client(clip=1, epsilon=1e-6)'))
+    checks.validate(of(.99 * least))

@@ -255,7 +255,7 @@ def test_new_clients_are_drawn_with_the_seed_of_the_partition(digits):
 @pytest.mark.parametrize('changes, words', [
     ({'client_test_fraction': 0.}, 'Give .*client_test_fraction=0.2'),
     ({'client_eval': 'cohort'}, 'Give .*client_eval=all'),
-    ({'labels': 'noise'}, 'is for .*labels=clean')])
+    ({'labels': 'noise'}, 'needs .*labels=clean')])
 def test_new_clients_need_their_evaluation(digits, changes, words):
   config = Config(
       dataset='digits', model='mlp', num_clients=6, new_clients=.5,

@@ -53,7 +53,7 @@ def test_models_of_clients_lead_if_a_method_is_about_them(personal, run):
   assert '+36.00' in table_of(out, 'difference from FedAvg')['FedRep']
   _, out, _ = run(personal, '--metric=test_accuracy')
   assert table_of(out, 'test accuracy (%)')['FedRep'][2] == '10.0'
-  assert 'FedRep: models of clients' in ' '.join(out.split())
+  assert 'FedRep: each client has a model of its own' in ' '.join(out.split())
 
 
 def test_models_of_all_clients_lead_if_they_are_evaluated(personal, run):
@@ -163,7 +163,8 @@ def test_runs_that_recorded_no_clients_are_an_error(tmp_path, run):
 def test_formats_of_figures_are_checked(tmp_path, run):
   made_runs.write(tmp_path / 'run')
   status, _, err = run(tmp_path, '--format=gif', f'--out={tmp_path}/x')
-  assert status == 2 and '--format must be of png, pdf, svg; got gif' in err
+  assert status == 2
+  assert '--format must be a list of png, pdf, svg; got gif' in err
 
 
 def test_rows_get_other_labels(tmp_path, run):
@@ -189,9 +190,9 @@ def test_rows_get_other_labels(tmp_path, run):
 
 
 @pytest.mark.parametrize('flags, message', [
-    (['--label=solo=x'], '--label must be ARM=TEXT for one row.*solo=x. 0 rows '
+    (['--label=solo=x'], '--label must be ROW=TEXT for one row.*solo=x. 0 rows '
      'have it; the rows are FedAvg; MOON'),
-    (['--label=seed'], '--label must be ARM=TEXT'),
+    (['--label=seed'], '--label must be ROW=TEXT'),
     (['--label=moon='], 'The text is empty'),
     (['--label=moon=FedAvg'], 'a label of its own; got FedAvg'),
     (['--size=3.3'], '--size must be WIDTHxHEIGHT in inches.*got 3.3'),
@@ -210,7 +211,7 @@ def test_labels_and_sizes_are_checked(tmp_path, flags, message, run):
 def test_one_run_has_no_rows_to_label(tmp_path, run):
   made_runs.write(tmp_path / 'run')
   status, _, err = run(tmp_path, '--label=moon=x')
-  assert status == 2 and '--label names rows of several runs' in err
+  assert status == 2 and '--label needs several runs' in err
 
 
 def test_columns_without_room_follow_in_a_second_block():
@@ -224,5 +225,5 @@ def test_columns_without_room_follow_in_a_second_block():
   assert table._replace(columns=table.columns | {'two words': ['x', 'y']}).text(
       16) == ['t', '             two', '   one     words',
               'a    1         x', 'b    2         y']
-  assert 'no room for' in table.text(12, left_out=True)
+  assert 'columns that' in table.text(12, left_out=True)
   assert '| a | 1 | xxxxxxxxx |' in table.markdown()

@@ -151,7 +151,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(monkeypatch, tmp_path):
   for words in ('program 1 of 1: 6 runs, 0 of them ended',
                 'algorithm.mu=1,5 seed=0,1,2\n',
                 'memory of the machine: ', 'client state of a round, before',
-                'each device 1.000', 'compilation 1:40)',
+                '1.000 GB on each device', 'compilation 1:40)',
                 'total: 6 runs to train in 1 program;'):
     assert words in text, words
   monkeypatch.setattr(run_lib.Runs, 'result', lambda self, index: (

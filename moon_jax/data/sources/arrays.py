@@ -148,7 +148,7 @@ def to_dataset(name: str, source: str, arrays: Mapping[str, Any],
   check = Check(source, titles)
   missing = [key for key in REQUIRED if key not in arrays]
   check(not missing, f'the arrays {", ".join(REQUIRED)} must be there',
-        f'none of {", ".join(missing)}', f'Add them; {", ".join(OPTIONAL)} may '
+        f'no {", ".join(missing)}', f'Add them; {", ".join(OPTIONAL)} may '
         'be there, too')
   unknown = [str(key) for key in arrays if key not in REQUIRED + OPTIONAL]
   check(not unknown, f'names must be among {", ".join(REQUIRED + OPTIONAL)}',
@@ -458,7 +458,7 @@ def check_precision(name: str, x: np.ndarray) -> None:
   """Checks that float32 does not round numbers too much for their spread."""
   if needs_offset(x).any():
     raise UserError(
-        '', f'{name} must be numbers that float32 tells apart',
+        '', f'{name} must be numbers that stay different in float32',
         f'others: {_rounded(x)}',
         'Give (numbers - mean) / std, with the mean and std of the training '
         'examples for both')
