@@ -71,7 +71,8 @@ def test_all_keys_are_read(file):
 @pytest.mark.parametrize('text, message', [
     ('num_round = 3', "got 'num_round'; the nearest is 'num_rounds'"),
     ('mu = 3', "got 'mu'; the nearest is 'algorithm.mu'"),
-    ('algorithm = "moon"\nalgorithm.mu = 3', 'quote the key of its argument: "algorithm.mu" = 5'),
+    ('algorithm = "moon"\nalgorithm.mu = 3',
+     'quote the key of its argument: "algorithm.mu" = 5'),
     ('seed.mu = 3', 'seed must be an int'),
     ('flagfiles = "x"', "the nearest is 'flagfile'"),
     ('learning_rate = "5"', "learning_rate must be a float; got '5'"),

@@ -129,7 +129,7 @@ def test_natural_uses_the_clients_of_the_data_set():
   with pytest.raises(UserError, match=(
       'num_clients must be at most the 4 clients')):
     partition.natural(clients, 5, 0)
-  with pytest.raises(UserError, match='partition=natural needs .*got one without'):
+  with pytest.raises(UserError, match='=natural needs .*got one without'):
     partition.natural(None, 2, 0)
 
 
