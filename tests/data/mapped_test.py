@@ -151,7 +151,7 @@ def test_missing_and_damaged_files_raise(tmp_path):
   for data_dir, words in (('', 'must name a directory'),
                           (str(tmp_path / 'no'), 'no, which does not exist'),
                           (str(tmp_path),
-                           'must be there; got none of x_train, y_train')):
+                           'must be there; got no x_train, y_train')):
     with pytest.raises(UserError, match=words):
       sources.load_dataset('npy', data_dir)
   write(tmp_path, IMAGES)
