@@ -274,6 +274,10 @@ class Config:
       'which the run ends; requires --validation_fraction. 0 trains all '
       'rounds.', at_least=0, varies='host',
       page='metrics.md#early-stopping')
+  early_stopping_after: int = flag(
+      0, 'Rounds whose evaluations --early_stopping does not count, for runs '
+      'that improve late.', at_least=0, varies='host',
+      page='metrics.md#early-stopping')
   seed: int = flag(
       0, 'Seed of the partition, cohorts, initial model, shuffles and '
       'augmentation.', is_common=True, at_least=0, varies='split')

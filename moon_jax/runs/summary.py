@@ -119,9 +119,12 @@ def best_line(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
 def is_stopped(config: Config, lines: list[dict[str, Any]]) -> bool:
   """Returns whether --early_stopping ends the run after these lines."""
   best = best_line(lines)
-  num_since = sum(any(name.startswith('validation_') for name in line)
-                  for line in lines if best and line['round'] > best['round'])
-  return 0 < config.early_stopping <= num_since
+  if not (config.early_stopping and best):
+    return False
+  start = max(best['round'], config.early_stopping_after)
+  return config.early_stopping <= sum(
+      any(name.startswith('validation_') for name in line)
+      for line in lines if line['round'] > start)
 
 
 def of_validation(config: Config, lines: list[dict[str, Any]]

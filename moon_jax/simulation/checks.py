@@ -368,6 +368,13 @@ def _check_evaluation(config):
             'selects by the validation accuracy, never by the test accuracy, '
             f'and needs {setting("validation_fraction")}', 'none',
             f'{setting("validation_fraction")}=0.1 is usual')
+  after = config.early_stopping_after
+  require(not after or config.early_stopping, 'early_stopping_after',
+          f'needs {setting("early_stopping")}', 'none',
+          f'{setting("early_stopping", 5)} is usual')
+  require(after < config.num_rounds or not after, 'early_stopping_after',
+          f'must be below {setting("num_rounds", config.num_rounds)}', after,
+          f'Lower it, or remove {setting("early_stopping")}')
   require(not config.keep_best or config.algorithm.name != 'solo', 'keep_best',
           'saves the global model', f'{setting("algorithm")}=solo, which has '
           'none', 'Remove one of them')

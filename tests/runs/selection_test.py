@@ -57,6 +57,27 @@ def test_the_earliest_of_the_best_counts(accuracies, best, since):
         a for a in accuracies if a is not None][-1]
 
 
+@pytest.mark.parametrize('patience', [1, 2, 3])
+@pytest.mark.parametrize('after', range(8))
+def test_a_plain_loop_stops_in_the_same_round(patience, after):
+  accuracies = [.1, .2, .1, None, .1, .3, .1, .2, .1, .4, .1, .1, .1, .1]
+  best, waited, expected = 0., 0, None
+  for number, accuracy in enumerate(accuracies, 1):
+    if accuracy is not None and accuracy > best:
+      best, waited = accuracy, 0
+    elif accuracy is not None and number > after:
+      waited += 1
+    if waited == patience:
+      expected = number
+      break
+  config = Config(early_stopping=patience, early_stopping_after=after)
+  lines = lines_of(*accuracies)
+  assert expected == next((
+      number for number in range(len(lines) + 1)
+      if summary.is_stopped(config, lines[:number])), None)
+  assert expected is None or after + patience <= expected
+
+
 def outcome(path):
   """Returns what a run leaves, without times."""
   summary = json.loads((path / 'summary.json').read_text())
@@ -200,11 +221,12 @@ def test_the_round_that_stops_a_run_is_its_last_round(tmp_path):
   """Its local models are evaluated and saved, whatever the intervals are."""
   config = dataclasses.replace(
       CONFIG, learning_rate=1e-12, client_eval_every=30, early_stopping=1,
-      client_test_fraction=.3, save_local_models=True, metrics='',
-      workdir=str(tmp_path))
-  small_runs.run_until(config, 2)
+      early_stopping_after=2, client_test_fraction=.3, save_local_models=True,
+      metrics='', checkpoint_every=1, workdir=str(tmp_path))
+  for number in 2, 3:
+    small_runs.run_until(config, number)
   summary = run.run(config)  # of the checkpoint, which has no local models
-  assert summary['rounds'] == 2 and summary['stopped_early']
+  assert summary['rounds'] == 3 and summary['stopped_early']
   last = json.loads((tmp_path / 'metrics.jsonl').read_text().splitlines()[-1])
   assert summary['local_heldout_accuracy'] == last['local_heldout_accuracy']
   assert sorted(p.name for p in (tmp_path / 'local_models').iterdir()) == [

@@ -30,6 +30,7 @@ OF_THE_RUN = {
     'clock.availability_file': 'data/clock_test.py',
     'init_from': 'runs/saved_models_test.py',
     'early_stopping': 'runs/selection_test.py',
+    'early_stopping_after': 'runs/selection_test.py',
     'eval_every': 'runs/summary_test.py', 'workdir': 'runs',
     'keep_best': 'runs/selection_test.py',
     'checkpoint_every': 'runs/run_test.py',
