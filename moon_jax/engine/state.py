@@ -39,7 +39,8 @@ _RUN_ONCE = {'xla_backend_optimization_level': 1}
 def init(seeds: list[int], model: Model, algorithm: Algorithm,
          num_clients: int, example: jax.Array,
          variables: Variables | None = None,
-         fill: Callable[[Any, int], Any] = client_store.filled) -> State:
+         fill: Callable[[Any, int], Any] = client_store.filled,
+         jitted: dict[str, Callable] | None = None) -> State:
   """Returns the state before the first round, with one run per seed.
 
   Args:
@@ -51,7 +52,15 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
     variables: the initial model of all runs and clients; None draws them.
     fill: makes client state if all clients of a run begin with the same one,
       from that, [R, ...], and C.
+    jitted: functions that an earlier call with this model, algorithm and
+      example has compiled, or an empty dict, which gets them.
   """
+  jitted = {} if jitted is None else jitted
+
+  def jit(function, *in_axes):
+    return jitted.setdefault(function.__name__, jax.jit(
+        jax.vmap(function, in_axes), compiler_options=_RUN_ONCE))
+
   def start(key, given):
     return model.init(key, example) if given is None else given
 
@@ -66,21 +75,19 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
 
   keys = jnp.stack([jax.random.key(seed) for seed in seeds])
   given = variables
-  variables, server, init_keys, run_keys = jax.jit(
-      jax.vmap(init_run, in_axes=(0, None)),
-      compiler_options=_RUN_ONCE)(keys, given)
+  variables, server, init_keys, run_keys = jit(init_run, 0, None)(keys, given)
   if algorithm.draws_per_client:
     # The given model is where clients start, not what they draw.
     start_of_clients = given if algorithm.per_client_init else None
     # One client at a time: all of them may not fit on the device.
-    init_R = jax.jit(jax.vmap(init_client, in_axes=(0, None, None)),
-                     compiler_options=_RUN_ONCE)
+    init_R = jit(init_client, 0, None, None)
     rows = [jax.device_get(init_R(init_keys, client, start_of_clients))
             for client in range(num_clients)]
     clients = jax.tree.map(lambda *x_R: np.stack(x_R, axis=1), *rows)
   else:
-    clients = fill(
-        jax.jit(jax.vmap(algorithm.init_client))(variables), num_clients)
+    init_clients = jitted.setdefault(
+        'clients', jax.jit(jax.vmap(algorithm.init_client)))
+    clients = fill(init_clients(variables), num_clients)
   return State(
       variables, server, clients, jnp.zeros(len(seeds), jnp.int32), run_keys)
 

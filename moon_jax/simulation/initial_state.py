@@ -1,6 +1,6 @@
 """The state of simulations before their first round, in memory or on disk."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import functools
 import pathlib
 import shutil
@@ -22,11 +22,13 @@ from moon_jax.simulation.round_spec import RoundSpec
 
 
 def make(specs: Sequence[RoundSpec], mesh: Mesh,
-         directories: Sequence[str]) -> tuple[State, list[Any]]:
+         directories: Sequence[str], jitted: dict[str, Callable]
+         ) -> tuple[State, list[Any]]:
   """Returns the initial state of R runs on the devices, without clients.
 
   The second value has the state of the clients of each run, [1, C, ...].
   Directories are those of client state on disk, '' that of temporary files.
+  `moon_jax.engine.state.init` describes `jitted`.
 
   Raises:
     UserError: if `init_variables` are not those of the network, or client
@@ -43,7 +45,7 @@ def make(specs: Sequence[RoundSpec], mesh: Mesh,
   state = state_lib.init(
       [spec.federation.seed for spec in specs], first.program.model,
       first.program.algorithm, max(sizes), first.example,
-      _init_variables(first), fill)
+      _init_variables(first), fill, jitted)
   stores = state.clients
   if first.program.algorithm.draws_per_client:  # C is that of the largest run
     stores = [

@@ -140,9 +140,10 @@ class Program:
     shape = self.spec.shape
     self.mesh = devices.mesh(shape.num_lanes, shape.num_devices)
     self.num_lanes, self.num_devices = shape.num_lanes, self.mesh.size
+    self._begin: dict[str, Callable] = {}  # the compiled initial states
     # Of all runs, without the state of clients.
     self._state, stores = initial_state.make(
-        specs, self.mesh, directories or [''] * len(specs))
+        specs, self.mesh, directories or [''] * len(specs), self._begin)
     data = federations[0].data
     self.training = TrainingSet(
         TrainData(data.train_inputs, data.train_labels, self.spec.noise_std,
@@ -150,16 +151,84 @@ class Program:
         self.mesh, self.spec.shard_size)
     self.runs: list[Run] = []
     for spec, clients in zip(specs, stores):  # one test set serves all
-      self.runs.append(Run(spec, clients, Evaluator(
-          spec.federation, self.spec, self.mesh, self.training,
-          *[run.evaluator for run in self.runs[:1]]), client_store.read(
-              clients, *np.zeros((2, 1), int)) if (
-                  len(spec.federation.new_clients)) else ()))
+      self.runs.append(self._new_run(
+          spec, clients, *[run.evaluator for run in self.runs[:1]]))
     self.planner = Planner(specs, shape, places, self.training)
+    self._largest = [*specs]  # those that each row has room for
     self._owners = client_store.Owners(self._clients, self.mesh)
     self._hparams: Any = None, None  # of the runs, on the host and the devices
     self._round: Any = None  # the compiled Round
     self._table: Any = None  # that of the last round
+
+  def _new_run(self, spec, clients, *like):
+    return Run(
+        spec, clients, Evaluator(
+            spec.federation, self.spec, self.mesh, self.training, *like),
+        client_store.read(clients, *np.zeros((2, 1), int))
+        if len(spec.federation.new_clients) else ())
+
+  def replace(self, run: int, federation: Federation, directory: str = '',
+              spec: RoundSpec | None = None) -> None:
+    """Puts a federation, before its first round, in the place of a run.
+
+    The compiled program stays, and the federation has the numbers that it has
+    alone. A `Simulation` of the former run must not be used any more.
+
+    Args:
+      run: the index of the run whose place it takes.
+      federation: of which all holds that `Program` asks of its federations. It
+        also takes no more local steps, clients per round and examples per
+        client than the federation with which the program has begun.
+      directory: of its client state on disk.
+      spec: the result of `round_spec.alone` for it, if known.
+
+    Raises:
+      UserError: if the compiled program is not that of the federation.
+    """
+    evaluator = self.run_at(run).evaluator
+    spec = spec or round_spec.alone(federation)
+    self._check_fits(run, spec)
+    state, (clients,) = initial_state.make(
+        [spec._replace(program=self.spec.program)], self.mesh, [directory],
+        self._begin)
+    self._state = state_lib.placed(
+        state_lib.with_row(self._state, run, state), self.mesh)
+    self.runs[run] = self._new_run(spec, clients, evaluator)
+    self.planner.replace(run, spec)
+    self._owners = client_store.Owners(self._clients, self.mesh)
+
+  def _check_fits(self, run, spec):
+    """Checks that the compiled program can train a run in a place."""
+    largest, program = self._largest[run], self.spec.program
+    agreement.check([agreement.of(largest), agreement.of(spec)])
+    specs = [other.spec for other in self.runs]
+    specs[run] = spec
+    memory_lib.check(*specs)
+    room, needs = largest.shape, spec.shape
+    most = max(map(round_spec.max_examples, (
+        other.federation for other in self._largest)))
+    for name, have, need in (
+        ('lanes', room.num_lanes, needs.num_lanes),
+        ('rows of the table', room.num_rows, needs.num_rows),
+        ('clients per round', room.jobs_per_device, needs.jobs_per_device),
+        ('examples of the largest client', most,
+         round_spec.max_examples(spec.federation)),
+        ('examples on a device', self.spec.shard_size,
+         self.spec.shard_size and round_spec.together(specs)[0].shard_size),
+        ('gradient clipping', program.clip_gradients,
+         spec.program.clip_gradients),
+        ('hyperparameters of the optimizer', -len(program.unused_hparams), -len(
+            {*program.unused_hparams} & {*spec.program.unused_hparams}))):
+      if need > have or name == 'lanes' and need != have:
+        raise UserError(
+            '', 'a federation that takes the place of a run must have a round '
+            'that its program holds', f'other {name}',
+            'Make a Program that begins with the largest federation')
+
+  @property
+  def is_compiled(self) -> bool:
+    """Whether the round is compiled."""
+    return self._round is not None
 
   def run_at(self, index: int) -> Run:
     """Returns a run.

@@ -375,8 +375,10 @@ class Planner:
 
     One run needs neither shape nor places; tables alone need no examples.
     """
-    self._specs, self._places, self._training = specs, places, training
+    self._specs, self._places, self._training = [*specs], [*places], training
     self._shape = shape or specs[0].shape
+    self._max_examples = max(
+        max_examples(spec.federation) for spec in specs)
     self.clients = [spec.federation.all_clients for spec in specs]
     self.histories = [
         selection.begin(spec.federation.num_clients)
@@ -386,6 +388,18 @@ class Planner:
     self._cohorts: list[deque] = [deque(maxlen=2) for _ in specs]
     # What the next round is planned from, and what `prepared` returns for it.
     self._next: tuple[list, list, Any] = [], [], None
+
+  def replace(self, run: int, spec: RoundSpec) -> None:
+    """Plans another run in the place of one; see `Program.replace`."""
+    federation = spec.federation
+    self._specs[run] = spec
+    self._places[run] = self._places[run]._replace(shape=spec.shape)
+    self.clients[run] = federation.all_clients
+    self.histories[run] = (
+        selection.begin(federation.num_clients)
+        if federation.rounds.needs_history else None)
+    self._cohorts[run].clear()
+    self._next = [], [], None
 
   def cohort(self, run: int, round_index: int) -> Cohort:
     """Returns the cohort of a run's round, from 0.
@@ -498,7 +512,7 @@ class Planner:
           [self._examples(run, [client])[0] if steps else []
            for run, client, steps in zip(
                jobs.run, jobs.client, jobs.num_steps)],
-          max(max_examples(spec.federation) for spec in self._specs)))
+          self._max_examples))
     if first.program.keep_models and first.program.algorithm.personal_model:
       table = table._replace(is_personal=np.ones(len(table.num_rows), bool))
     return table

@@ -1,5 +1,6 @@
 """Runs that train together have the numbers that they have alone."""
 
+import contextlib
 import functools
 import time
 
@@ -267,9 +268,14 @@ def alone(run):
 
 
 def assert_states_as_alone(program, num_rounds):
-  for run, done in enumerate(num_rounds):
-    assert program.runs[run].rounds_done == done
-    assert_equal(program.state_on_host(run), alone(run)[done - 1][1])
+  assert_states_as_alone_of(program, enumerate(num_rounds))
+
+
+def assert_states_as_alone_of(program, states):
+  """Asserts the run of `three` and the rounds done, for each row."""
+  for row, (run, done) in enumerate(states):
+    assert program.runs[row].rounds_done == done
+    assert_equal(program.state_on_host(row), alone(run)[done - 1][1])
 
 
 @pytest.mark.long
@@ -312,6 +318,48 @@ def test_no_part_of_a_failed_round_is_kept(monkeypatch):
       False, True, False]
   monkeypatch.undo()  # before the run that trains alone
   assert_states_as_alone(program, [2, 1, 2])
+
+
+@contextlib.contextmanager
+def compilations():
+  """A context whose value lists the programs that XLA compiles in it."""
+  found = []
+
+  def listen(event, _, **known):
+    if event == '/jax/core/compile/backend_compile_duration':
+      found.append(known.get('fun_name', ''))
+
+  jax.monitoring.register_event_duration_secs_listener(listen)
+  try:
+    yield found
+  finally:
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_rows_of_runs_go_to_others_without_compiling():
+  """Each begins in its own first round, beside runs of later ones."""
+  federations = three()
+  with compilations() as compiled:
+    program = Program(federations[:2])
+    train(program, [2, 1])
+    program.replace(1, federations[2])
+    train(program, [1, 1])
+    assert_states_as_alone_of(program, [(0, 3), (2, 1)])
+    assert compiled  # they are seen
+    compiled.clear()
+    program.replace(0, federations[1])
+    lines = train(program, [2, 1])
+    assert not compiled
+  assert_states_as_alone_of(program, [(1, 2), (2, 2)])
+  assert_equal(lines, [[alone(1)[0][0], alone(1)[1][0]], [alone(2)[1][0]]])
+  known = dict(input_noise_std=NOISE, algorithm=federations[0].algorithm)
+  for changes, name in (
+      (dict(local_epochs=9), 'rows of the table'),
+      (dict(gradient_clip=1), 'gradient clipping'),
+      (dict(batch_size=2), 'batch_size'),
+      (dict(algorithm=FEDAVG), 'algorithm')):
+    with pytest.raises(mj.UserError, match=name):
+      program.replace(0, make(**known | changes))
 
 
 def test_states_move_between_programs_and_runs_have_unlike_rounds():
