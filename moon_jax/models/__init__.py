@@ -76,7 +76,7 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
       'projection head', repr(projection_dim), 'The paper uses 256')
   return user.wrap(MODELS[name](base.Options(
       num_classes, projection_dim, Arithmetic(dtype, precision, convolution),
-      norm, num_tokens, task), **fields))
+      norm, num_tokens, task), **fields))._replace(precision=precision)
 
 
 def simple_cnn(num_classes: FromRun[int], projection_dim: _Dim = 256, *,

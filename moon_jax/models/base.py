@@ -73,6 +73,7 @@ class Model(NamedTuple):
     source: the call of a configuration that made it, such as "simple_cnn", for
       messages; '' of a value in Python.
     task: what labels mean; simulations set that of their data.
+    precision: of products of float32 arrays; see `models.arithmetic`.
     frozen: `(inputs) -> tree`. Returns the weights that do not train, which
       are neither sent nor stored for clients; None if all train. `apply` has
       an argument of this name, and without it computes them.
@@ -85,6 +86,7 @@ class Model(NamedTuple):
   task: tasks.Task = tasks.CLASSIFICATION
   frozen: Callable[[jax.Array], Any] | None = None
   source: str = ''
+  precision: str = 'highest'
 
   def with_frozen(self, tree: Any) -> 'Model':
     """Returns the model with these results of `frozen`, if it has any."""

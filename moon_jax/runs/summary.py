@@ -166,8 +166,7 @@ def arithmetic(config: Config) -> str:
   precision = options.get('precision', 'highest')
   if precision == 'highest':
     return options['dtype']
-  emulated = ', emulated' if jax.default_backend() == 'cpu' else ''
-  return f'{options["dtype"]} with products of precision {precision}{emulated}'
+  return f'{options["dtype"]} with products of precision {precision}'
 
 
 def header(config: Config, simulation: Simulation) -> str:

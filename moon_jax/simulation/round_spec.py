@@ -28,6 +28,7 @@ from moon_jax.engine import lanes, schedule, training_set
 from moon_jax.engine.local import RoundProgram, TrainData
 from moon_jax.engine.schedule import Place, Shape, Table, Work
 from moon_jax.engine.training_set import TrainingSet
+from moon_jax.errors import require
 from moon_jax.methods import user as user_algorithm
 from moon_jax.models import user as user_model
 from moon_jax.models.base import Model, Variables
@@ -301,7 +302,15 @@ def of_task(model: Model, data: Dataset) -> Model:
 
 def alone(federation: Federation, like: RoundSpec | None = None,
           num_checkpoints: int = 0) -> RoundSpec:
-  """`make` for a run alone, on the devices of this machine."""
+  """`make` for a run alone, on the devices of this machine.
+
+  Raises:
+    UserError: if they are CPUs and the network's precision is that of GPUs.
+  """
+  require(federation.model.precision == 'highest'
+          or jax.default_backend() != 'cpu', 'model.precision',
+          'must be highest on CPUs, which have no other products of float32',
+          federation.model.precision, 'Remove it, or use a GPU')
   return make(federation, *choose_lanes(
       federation, jax.device_count(), jax.process_count(),
       jax.default_backend() == 'cpu'), like, num_checkpoints)

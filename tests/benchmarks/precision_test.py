@@ -8,20 +8,13 @@ import pytest
 from benchmarks import precision
 
 pytestmark = pytest.mark.bench
-# Bounds of the largest error of a weight. Measured: 1.5e-8 (highest, tf32x3),
-# 5.4e-6 (tf32), 1e-4 (bfloat16).
+# Bounds of the largest error of a weight. Measured: 1.5e-8 (highest), 1e-4.
 LIMITS = {
     '--model.precision=highest': (0, 1e-6),
-    '--model.precision=tf32x3': (0, 1e-6),
-    '--model.precision=tf32': (1e-6, 2e-5),
-    '--model.precision=bfloat16': (2e-5, 5e-4),
     '--model.dtype=bfloat16': (2e-5, 5e-4)}
 
 
-@pytest.mark.parametrize('choice', [
-    pytest.param(choice, marks=[pytest.mark.slow] * (
-        choice not in ('--model.precision=tf32x3', '--model.precision=tf32')))
-    for choice in precision.CHOICES])
+@pytest.mark.parametrize('choice', precision.choices())
 def test_errors_of_a_round_are_as_documented(golden_cnn, choice):
   errors = precision.round_errors(golden_cnn, **precision.CHOICES[choice])
   low, high = LIMITS[choice]

@@ -1,4 +1,4 @@
-"""Precisions of products, compared with rounding by NumPy and ml_dtypes."""
+"""Precisions of products, in the programs that GPUs run."""
 
 import functools
 import re
@@ -6,77 +6,22 @@ import re
 import jax
 from jax import lax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import pytest
 
 from moon_jax import models
+from moon_jax.config import Config
+from moon_jax.errors import UserError
 from moon_jax.models import arithmetic
 from moon_jax.models.arithmetic import Arithmetic
+from moon_jax.simulation import build, round_spec
 
-ROUNDED = ['tf32x3', 'tf32', 'bfloat16']
+TYPES = {'tf32': ('tf32', '1'), 'tf32x3': ('tf32', '3'),
+         'bfloat16': ('bf16', '1')}
 
 
 def normal(seed, *shape):
   return np.random.RandomState(seed).standard_normal(shape).astype(np.float32)
-
-
-def to_tf32(x):
-  """Rounds to the nearest number with a 10-bit mantissa, ties to even."""
-  bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-  bits = bits + 0xFFF + (bits >> 13 & 1) & ~np.uint32(0x1FFF)
-  return bits.view(np.float32)
-
-
-def to_bfloat16(x):
-  return np.asarray(x).astype(ml_dtypes.bfloat16).astype(np.float32)
-
-
-def multiply(precision, a, b):
-  """Returns the product of rounded factors in float64."""
-  a, b = np.asarray(a), np.asarray(b)
-  round_fn = {'tf32': to_tf32, 'bfloat16': to_bfloat16}.get(precision)
-  if round_fn:
-    return round_fn(a).astype(np.float64) @ round_fn(b)
-  a_high, b_high = to_tf32(a), to_tf32(b)
-  a_low, b_low = to_tf32(a - a_high), to_tf32(b - b_high)
-  return sum(x.astype(np.float64) @ y for x, y in (
-      (a_low, b_high), (a_high, b_low), (a_high, b_high)))
-
-
-@pytest.mark.parametrize('precision', ROUNDED)
-def test_products_and_gradients_round_their_factors(precision):
-  a, b, g = normal(0, 30, 70), normal(1, 70, 20), normal(2, 30, 20)
-  dot = Arithmetic(precision=precision).dot
-  y, vjp = jax.vjp(dot, a, b)
-  grad_a, grad_b = vjp(jnp.asarray(g))
-  for actual, expected in ((y, multiply(precision, a, b)),
-                           (grad_a, multiply(precision, g, b.T)),
-                           (grad_b, multiply(precision, a.T, g))):
-    # Sums of tens of terms in float32 have errors of about 1e-6. Different
-    # rounding of factors would give errors of more than 1e-4.
-    np.testing.assert_allclose(actual, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize('precision', arithmetic.PRECISIONS)
-def test_infinity_stays_infinite(precision):
-  a = jnp.array([[jnp.inf], [-jnp.inf], [3e38], [jnp.nan]])
-  y = Arithmetic(precision=precision).dot(a, jnp.full((1, 1), 1.1))[:, 0]
-  np.testing.assert_array_equal(jnp.isinf(y)[:2], True)
-  assert y[0] > 0 > y[1] and jnp.isnan(y[3])
-
-
-@pytest.mark.parametrize('precision', ROUNDED)
-def test_second_derivatives_leak_no_tracers_and_vmap_changes_nothing(precision):
-  a, b = normal(0, 3, 8, 16), normal(1, 3, 16, 4)
-  dot = Arithmetic(precision=precision).dot
-  loss = lambda a: jnp.sum(dot(a, b[0]) ** 3)
-  with jax.checking_leaks():
-    grads = jax.jit(jax.grad(lambda a: jnp.sum(jax.grad(loss)(a) ** 2)))(a[0])
-  assert jnp.abs(grads).max() > 0
-  np.testing.assert_allclose(
-      jax.vmap(dot)(a, b), jnp.stack([dot(x, y) for x, y in zip(a, b)]),
-      atol=1e-6)
 
 
 @functools.cache
@@ -101,10 +46,6 @@ def products(name, precision, convolution):
 
 # Products with the one-hot offsets of `pooled_conv`.
 ONE_HOT = re.compile(r'tensor<[0-9]+x25xf32>|x25xf32>')
-
-
-TYPES = {'tf32': ('tf32', '1'), 'tf32x3': ('tf32', '3'),
-         'bfloat16': ('bf16', '1')}
 
 
 @pytest.mark.parametrize('name, precision', [
@@ -133,6 +74,33 @@ def test_native_convolutions_on_a_gpu(precision, xla_precision):
   config = f'precision_config = [#stablehlo<precision {xla_precision}>'
   for line in lines:
     assert config in line, line
+
+
+@pytest.mark.parametrize('precision', arithmetic.PRECISIONS)
+def test_products_on_cpus_are_float32(precision):
+  """Equal to the bits of jnp.dot, forward and backward: no setting is lost."""
+  a, b, g = normal(0, 30, 70), normal(1, 70, 20), normal(2, 30, 20)
+  plain = lambda a, b: jnp.dot(a, b, precision=lax.Precision.HIGHEST)
+  results, cpu = [], jax.devices('cpu')[0]
+  for dot in Arithmetic(precision=precision).dot, plain:
+    with jax.default_device(cpu):
+      y, vjp = jax.vjp(dot, a, b)
+      results.append((y, *vjp(jnp.asarray(g))))
+  jax.tree.map(np.testing.assert_array_equal, *results)
+
+
+@pytest.mark.parametrize('model', [
+    'mlp(precision=tf32)', 'resnet18(precision=tf32, convolution=native)'])
+def test_a_run_on_cpus_has_float32_products_only(model, monkeypatch):
+  federation = build.federation(Config(
+      model=model, dataset='digits', algorithm='fedavg'))
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'cpu')
+  with pytest.raises(UserError, match=(
+      'model.precision must be highest on CPUs.*tf32. Remove it, or use a GPU'
+      )):
+    round_spec.alone(federation)
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  assert round_spec.alone(federation).program
 
 
 def test_highest_is_the_plain_product():

@@ -65,8 +65,7 @@ def test_a_run_that_diverges_under_attack_is_told_of_the_attack_first(
 
 @pytest.mark.parametrize('arguments, words', [
     ('', 'float32'), ('(dtype=bfloat16)', 'bfloat16'),
-    ('(precision=tf32)',
-     'float32 with products of precision tf32, emulated')])
+    ('(precision=tf32)', 'float32 with products of precision tf32')])
 def test_the_arithmetic_of_a_run(arguments, words):
   config = Config(model=f'simple_cnn{arguments}')
   assert summary_lib.arithmetic(config) == words
