@@ -4,7 +4,7 @@ Exit statuses: 0, success; 2, invalid input, with an error message of one or two
 lines; 128 plus the signal's number, ended by a signal; 1, any other error.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import contextlib
 import errno
 import os
@@ -177,9 +177,13 @@ def parse(words: Sequence[str]) -> tuple[list[str], frozenset[str]]:
   Returns the words that are no flags, and the names of the flags on the command
   line itself, without those of flag files.
   """
-  rest = flags.FLAGS(['', *with_parts(_expanded(words))])[1:]
-  found = filter(None, (re.match(r'--?([\w.]+)', word) for word in words))
-  return rest, frozenset(name for match in found for name in (
+  return flags.FLAGS(['', *with_parts(_expanded(words))])[1:], named_in(words)
+
+
+def named_in(words: Sequence[str]) -> frozenset[str]:
+  """Returns the names of the flags among words."""
+  matches = filter(None, (re.match(r'--?([\w.]+)', word) for word in words))
+  return frozenset(name for match in matches for name in (
       match[1], match[1].removeprefix('no')))
 
 
@@ -204,14 +208,21 @@ def start(name: str,
   user_code.search_current_directory()
   with errors.of_command():
     words, named = _parsed(name, page, command)
-    host.share_cores()
-    logging.use_absl_handler()
-    logging.set_verbosity(logging.WARNING)
-    warnings.formatwarning = lambda message, *_, **__: f'warning: {message}\n'
-    with _exiting(name), signals.exiting():
+    with training(name):
       run(Config(**{field: flags.FLAGS[field].value for field in FACTS}),
           named, words)
   sys.exit()
+
+
+@contextlib.contextmanager
+def training(name: str) -> Iterator[None]:
+  """Lets the body train; its errors exit, with `name` in their messages."""
+  host.share_cores()
+  logging.use_absl_handler()
+  logging.set_verbosity(logging.WARNING)
+  warnings.formatwarning = lambda message, *_, **__: f'warning: {message}\n'
+  with _exiting(name), signals.exiting():
+    yield
 
 
 def _parsed(name, page, command):

@@ -1,7 +1,7 @@
-"""Starts commands that read files and directories, and train nothing.
+"""Starts commands that read files and directories.
 
-They parse their arguments with argparse. The commands that take the flags of a
-run start with `moon_jax.cli.command_line` instead. Exit statuses are the same.
+They parse their arguments with argparse. The command that takes the flags of a
+run starts with `moon_jax.cli.command_line` instead. Exit statuses are the same.
 """
 
 import argparse
@@ -25,14 +25,19 @@ def path(text: str) -> pathlib.Path:
 
 
 def start(parser: argparse.ArgumentParser,
-          run: Callable[[argparse.Namespace], int | None]) -> None:
+          run: Callable[[argparse.Namespace], int | None],
+          has_settings: bool = False) -> None:
   """Parses the arguments and calls `run`. Does not return.
 
   `run` returns an exit status, None for 0. The parser's `prog` begins error
-  messages.
+  messages. With `has_settings` the arguments have `settings`: flags that the
+  parser does not have, such as those of runs.
   """
   errors.escape_output()
-  arguments = parser.parse_args()
+  arguments, settings = parser.parse_known_args()
+  if settings and not has_settings:
+    parser.error(f'unrecognized arguments: {" ".join(settings)}')
+  arguments.settings = settings
   user_code.search_current_directory()
   try:
     with errors.of_command():

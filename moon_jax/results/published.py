@@ -1,8 +1,4 @@
-"""Published tables: `moon-jax show TABLE...`, our results beside them.
-
-docs/looking_at_runs.md describes the command, which prints the pages of tables
-or writes them, and may train their missing runs before.
-"""
+"""Published tables: `moon-jax show TABLE...`, our results beside them."""
 
 import collections
 from collections.abc import Container, Mapping, Sequence
@@ -10,17 +6,14 @@ import pathlib
 import re
 import shlex
 import shutil
-from typing import Any
 
-from absl import flags
-
-from moon_jax.cli import command_line, grids, help_page, toml_file
+from moon_jax.cli import grids
 from moon_jax.config import Config
 from moon_jax.data.io import files as files_lib
 from moon_jax.errors import UserError
 from moon_jax.results import arms as arms_lib
 from moon_jax.results import page as page_lib
-from moon_jax.results import table_file, table_page
+from moon_jax.results import read, table_file, table_page
 from moon_jax.results.arms import Key
 from moon_jax.results.page import Page
 from moon_jax.results.read import Run
@@ -29,58 +22,15 @@ from moon_jax.runs import plan, values
 from moon_jax.runs import run as run_lib
 from moon_jax.runs.grid import Sweep
 
-PLACE = pathlib.Path('experiments', 'tables')  # of tables that have a name
-
-
-def main() -> None:
-  """Runs the command, whose first words name tables."""
-  own: list[Any] = [
-      flags.DEFINE_enum(
-          'budget', 'full', table_file.BUDGETS[::-1],
-          'The size of the runs: full is the published one; small takes a '
-          'night on a CPU; smoke takes minutes and shows only that the table '
-          'can be made.'),
-      flags.DEFINE_bool('train', False, 'Trains runs that are missing first.'),
-      flags.DEFINE_string(
-          'out', '', 'Directory of the pages, which are printed without it.'),
-      flags.DEFINE_bool(
-          'dry_run', False,
-          'Prints the plan of the missing runs and trains nothing.')]
-  page = help_page.Page(
-      'Shows published tables with our results beside them. TABLE is a TOML '
-      'file, a directory of such files, or the name of a file in '
-      f'{PLACE} (docs/looking_at_runs.md). RUNS are directories of runs '
-      'besides --workdir. Flags of a run replace settings of the tables.',
-      [('in a clone of the repository: all its tables, on handwritten digits',
-        f'{PLACE} --budget=smoke --train --out=pages'),
-       ('the runs that are missing, and their cost, without training',
-        f'{PLACE} --budget=smoke --dry_run')],
-      'Tables', placeholders={'out': 'DIR'},
-      usage='TABLE... [RUNS...] [--FLAG=VALUE ...]')
-  command_line.start('moon-jax show', lambda config, named, paths: run(
-      config, paths, named, **{flag.name: flag.value for flag in own}), page)
-
-
-def files_of(text: str) -> list[pathlib.Path]:
-  """Returns the files of the tables that a word names; [] if it names none."""
-  path = files_lib.user_path(text)
-  if path.suffix == '.toml':
-    return [path]
-  if path.is_dir():
-    return [file for file in sorted(path.glob('*.toml'))
-            if not toml_file.content(file).keys() <= {*table_file.BUDGETS}]
-  file = PLACE / f'{text}.toml'
-  return [file] if not path.exists() and file.exists() else []
-
 
 def run(config: Config, paths: Sequence[str], given: Container[str], *,
         budget: str = 'full', train: bool = False, out: str = '',
         dry_run: bool = False) -> None:
   """Shows tables with results, and may train their missing runs before.
 
-  `paths` are tables, see `files_of`, and directories of runs; `given` are the
-  flags that are named on the command line. The keywords are the command's own
-  flags.
+  `paths` are tables, see `read.tables`, and directories of runs; `given` are
+  the settings that are named on the command line. The keywords are flags of
+  the command.
   """
   workdir = grids.directory(config)
   if 'flagfile' in given:
@@ -139,7 +89,7 @@ def _print(pages):
 
 def _read(paths, budget, replacing) -> tuple[list[Table], list[pathlib.Path]]:
   """Returns the tables, and the directories of runs, that paths name."""
-  files = {path: files_of(path) for path in paths}
+  files = {path: read.tables(path) for path in paths}
   tables = [table_file.read(str(file), budget, replacing)
             for inside in files.values() for file in inside]
   for stem, count in collections.Counter(map(_stem, tables)).items():

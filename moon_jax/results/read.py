@@ -15,6 +15,7 @@ import zipfile
 
 import numpy as np
 
+from moon_jax.cli import toml_file
 from moon_jax.config import Config
 from moon_jax.config.methods import METHODS
 from moon_jax.data.io import files
@@ -25,6 +26,8 @@ from moon_jax.view import status
 from moon_jax.view.status import is_number
 from moon_jax.view.text import duration
 
+BUDGETS = ('smoke', 'small', 'full')  # of published tables
+_TABLES = pathlib.Path('experiments', 'tables')
 _MAX_DEPTH = 4  # of directories between an argument and its runs
 
 
@@ -214,6 +217,22 @@ def find(arguments: Iterable[str]) -> list[pathlib.Path]:
     for run in runs:
       found.setdefault(run.resolve(), run)
   return list(found.values())
+
+
+def tables(argument: str) -> list[pathlib.Path]:
+  """Returns the files of the published tables that an argument names, if any.
+
+  It is a TOML file, a directory of such files, or the name of one in
+  experiments/tables. Files of budgets are no tables.
+  """
+  path = files.user_path(argument)
+  if path.suffix == '.toml':
+    return [path]
+  if path.is_dir():
+    return [file for file in sorted(path.glob('*.toml'))
+            if not toml_file.content(file).keys() <= {*BUDGETS}]
+  file = _TABLES / f'{argument}.toml'
+  return [file] if not path.exists() and file.exists() else []
 
 
 def is_run(path: str | pathlib.Path) -> bool:

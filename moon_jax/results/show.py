@@ -1,7 +1,6 @@
 """The command `moon-jax show`: one run, several runs, or published tables.
 
-docs/looking_at_runs.md describes it. Published tables are those of
-`moon_jax.results.published`.
+docs/looking_at_runs.md describes it.
 """
 
 import argparse
@@ -15,8 +14,7 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from moon_jax.cli import file_command
-from moon_jax.data.io import files
+from moon_jax.cli import command_line, file_command
 from moon_jax.errors import UserError
 from moon_jax.results import (
   clients,
@@ -31,25 +29,29 @@ from moon_jax.results.page import Figure, Page
 from moon_jax.results.read import Run
 
 _SECONDS = 2.  # between two looks of --follow
-_TABLES = pathlib.Path('experiments', 'tables')
 _FORMATS = 'png', 'pdf', 'svg'
 _MAX_INCHES = 50
 
 
+# Flags of runs, and of published tables.
+_OF_RUNS = ('metric', 'baseline', 'target', 'clients', 'follow', 'format',
+            'size', 'label', 'x')
+_OF_TABLES = 'budget', 'train', 'dry_run', 'settings'
+
+
 def main() -> None:
   """Runs the command."""
-  if any(_is_table(word) for word in sys.argv[1:] if not word.startswith('-')):
-    from moon_jax.results import published
-
-    return published.main()
   parser = argparse.ArgumentParser(
       prog='moon-jax show', description='Describes a run, finished or '
       'running; compares several; or shows published tables with results '
-      'beside them.', epilog='Published tables: moon-jax show TABLE.toml '
-      '--help', allow_abbrev=False)
-  add = parser.add_argument
-  add('runs', nargs='+', metavar='RUN', help='directory of a run, directory '
-      'above several, pattern, or file of a published table')
+      'beside them.', allow_abbrev=False)
+  parser.add_argument(
+      'runs', nargs='+', metavar='RUN', help='directory of a run, directory '
+      'above several, pattern, or published table: a TOML file, a directory of '
+      'such files, or the name of one in experiments/tables')
+  parser.add_argument('--out', default='', metavar='DIR', help='writes a page, '
+                      'tables as CSV and figures')
+  add = parser.add_argument_group('runs').add_argument
   add('--metric', default='', help='metric of rounds that is compared, such as '
       'local_heldout_accuracy; by default the test accuracy, or for methods '
       "with models of clients the accuracy of these on held-out data; the loss "
@@ -64,27 +66,28 @@ def main() -> None:
       'of a run, the lowest first')
   add('--follow', action='store_true', help='shows a run again after each '
       'round until it ends')
-  add('--out', default='', metavar='DIR', help='writes a page, tables as CSV '
-      'and figures')
-  add('--format', default='png', metavar='png,pdf,svg', help='formats of the '
-      'figures of --out, comma-separated')
+  add('--format', default='', metavar='png,pdf,svg', help='formats of the '
+      'figures of --out, comma-separated; by default png')
   add('--size', default='', metavar='WIDTHxHEIGHT', help='inches of the '
       'figures of --out, such as 3.3x2.4 for a column of a paper')
   add('--label', action='append', default=[], metavar='ROW=TEXT', help='label '
       "of a row, such as 'moon(mu=1)=Ours'; repeat it for several")
-  add('--x', default='round', help='what curves are drawn over: round, '
+  add('--x', default='', help='what curves are drawn over: round (default), '
       'simulated_seconds, or bytes exchanged',
       choices=('round', 'simulated_seconds', 'bytes'))
-  file_command.start(parser, _show)
-
-
-def _is_table(word):
-  try:
-    path = files.user_path(word)
-  except UserError:
-    return False  # reported later
-  return path.suffix == '.toml' or (any(path.glob('*.toml')) if path.exists()
-                                    else (_TABLES / f'{word}.toml').exists())
+  add = parser.add_argument_group(
+      'published tables', 'Flags of moon-jax train, such as --data_dir=DIR or '
+      '--num_rounds=10, replace settings of the tables. Example, in a clone of '
+      'the repository: moon-jax show experiments/tables --budget=smoke '
+      '--train --out=pages').add_argument
+  add('--budget', default='', choices=read.BUDGETS, help='size of the runs: '
+      'full (default) is the published one; small takes a night on a CPU; '
+      'smoke takes minutes and shows only that the table can be made')
+  add('--train', action='store_true', help='trains runs that are missing '
+      'first')
+  add('--dry_run', action='store_true', help='prints the plan of the missing '
+      'runs and trains nothing')
+  file_command.start(parser, _show, has_settings=True)
 
 
 class _View(NamedTuple):
@@ -100,7 +103,18 @@ class _View(NamedTuple):
 
 
 def _show(arguments: argparse.Namespace) -> None:
-  formats = arguments.format.split(',')
+  is_table = any(map(read.tables, arguments.runs))
+  for name in _OF_RUNS if is_table else _OF_TABLES:
+    if value := getattr(arguments, name):
+      if name == 'settings':
+        command_line.config_of(value)  # it may be a typing error
+        name = value[0].lstrip('-').partition('=')[0]
+      raise UserError(name, 'is for runs' if is_table else
+                      'is for published tables', 'a table' if is_table else
+                      'runs', 'Remove it')
+  if is_table:
+    return _show_tables(arguments)
+  formats = (arguments.format or _FORMATS[0]).split(',')
   if wrong := {*formats} - {*_FORMATS}:
     raise UserError('format', f'must be a list of {", ".join(_FORMATS)}',
                     ', '.join(sorted(wrong)))
@@ -121,6 +135,17 @@ def _show(arguments: argparse.Namespace) -> None:
           else _one(paths[0], arguments))
   if out:
     _write(out, view(), formats, size)
+
+
+def _show_tables(arguments):
+  config = command_line.config_of(arguments.settings)
+  named = command_line.named_in(arguments.settings)
+  with command_line.training('moon-jax show'):
+    from moon_jax.results import published  # imports JAX
+
+    published.run(
+        config, arguments.runs, named, budget=arguments.budget or 'full',
+        train=arguments.train, out=arguments.out, dry_run=arguments.dry_run)
 
 
 def _size(text):
@@ -188,10 +213,11 @@ def _several(paths, arguments):
   def view():
     from moon_jax.results import figures, table_page
 
-    curves = compare.curves(compared, arguments.x)
+    x = arguments.x or 'round'
+    curves = compare.curves(compared, x)
     counts = {len(arm.runs) for arm, _ in curves}
     n = lambda arm: f' (n={len(arm.runs)})' * (len(counts) > 1)
-    xlabel = arguments.x.replace('_', ' ') + (
+    xlabel = x.replace('_', ' ') + (
         f' (means and ranges of {max(counts)} runs)'
         if counts != {1} and len(counts) == 1 else '')
     return _View(

@@ -16,10 +16,10 @@ from moon_jax.config import Config, PARTS
 from moon_jax.data.io import files
 from moon_jax.data.io.files import HASH_DIGITS
 from moon_jax.errors import UserError
+from moon_jax.results.read import BUDGETS
 from moon_jax.runs import grid, identity, values
 from moon_jax.runs.grid import Sweep
 
-BUDGETS = ('smoke', 'small', 'full')
 HEADLINES = ('accuracy', 'rounds', 'time')
 PAGES = ('data', 'projections')  # sections that a table may add
 # Keys that are lists of strings, and the names that these may be.

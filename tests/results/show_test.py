@@ -189,6 +189,31 @@ def test_rows_get_other_labels(tmp_path, run):
       'Averaging', 'Far'}
 
 
+@pytest.mark.parametrize('args, message', [
+    (['a', '--train'], '--train is for published tables; got runs'),
+    (['a', '--seed=1'], '--seed is for published tables; got runs'),
+    (['a.toml', '--metric=f1'], '--metric is for runs; got a table'),
+    (['a', '--budegt=full'], 'no flag --budegt'),
+    (['a.toml', '--num_round=3'], 'Did you mean --num_rounds=3'),
+    (['a.toml', '--num_rounds=x'], '--num_rounds=x: must be an integer')])
+def test_flags_of_runs_and_of_tables_are_told_apart(
+    args, message, tmp_path, run, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  made_runs.write(tmp_path / 'a')
+  (tmp_path / 'a.toml').write_text('dataset = "digits"')
+  status, _, err = run(*args)
+  assert status == 2 and message in err
+
+
+def test_settings_of_a_table_are_flags(tmp_path, run, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'a.toml').write_text(
+      'title = "One"\ndataset = "digits"\nmodel = "mlp"')
+  status, out, err = run('a.toml', '--algorithm.mu=2', '--num_rounds', '3')
+  assert (status, err) == (0, '')
+  assert 'One' in out and '--num_rounds=3' in out and 'mu=2' in out
+
+
 @pytest.mark.parametrize('flags, message', [
     (['--label=solo=x'], '--label must be ROW=TEXT for one row.*solo=x. 0 rows '
      'have it; the rows are FedAvg; MOON'),
