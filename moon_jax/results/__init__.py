@@ -65,6 +65,11 @@ def results(*places: str | os.PathLike, metric: str = '') -> Results:
   return Results(runs_frame(runs, metric), rounds_frame(runs))
 
 
+# `moon_jax.results` is the function where it was used before, so Python looks
+# for `import moon_jax.results.read as read` by its name.
+results.__name__ = __name__
+
+
 def client_results(*places: str | os.PathLike) -> 'pd.DataFrame':
   """Returns the last results of each client of runs, one row per client.
 
