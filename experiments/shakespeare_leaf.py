@@ -19,8 +19,8 @@ import re
 import tarfile
 
 from absl import app, flags
-import platformdirs
 
+from moon_jax import platforms
 from moon_jax.data.io import published
 from moon_jax.data.sources.leaf import LETTERS
 
@@ -89,7 +89,7 @@ def leaf(plays: dict[str, str], stride: int, min_examples: int,
 def main(argv: list[str]) -> None:
   if len(argv) != 2:
     raise app.UsageError('Give one output directory.')
-  cache = pathlib.Path(platformdirs.user_cache_dir('moon_jax'))
+  cache = platforms.user_cache()
   cache.mkdir(parents=True, exist_ok=True)
   archive = published.fetch(_URL, _SHA256, cache, 'sha256')
   plays = {}

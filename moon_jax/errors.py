@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 import contextlib
 import contextvars
+import importlib.util
 import io
 import signal
 import sys
@@ -64,6 +65,27 @@ def require(is_valid: object, setting: str, requirement: str, got: object = '',
   """Raises a UserError unless `is_valid`."""
   if not is_valid:
     raise UserError(setting, requirement, got, remedy)
+
+
+def require_package(package: str, what: str, extra: str = '') -> None:
+  """Checks that a package is installed, without importing it.
+
+  A directory of this name in the current one, where W&B and MLflow write their
+  files, is not the package.
+
+  Args:
+    package: name of its module.
+    what: what needs it.
+    extra: of moon_jax, which installs it; '' names the package.
+  """
+  try:
+    spec = importlib.util.find_spec(package)
+  except (ImportError, ValueError):
+    spec = None
+  require(spec is not None and spec.origin is not None, '',
+          f'{what} needs the package {package}', 'no such package',
+          f"Run: pip install 'moon_jax[{extra}]'" if extra else
+          f'Run: pip install {package}')
 
 
 def first_line(error: BaseException) -> str:

@@ -12,7 +12,6 @@ Biases, MLflow, Aim and TensorBoard are imported when their logger is made.
 
 from collections.abc import Callable, Mapping, Sequence
 import csv
-import importlib.util
 import os
 import pathlib
 import time
@@ -22,7 +21,7 @@ import uuid
 from moon_jax import user_code
 from moon_jax.config import Config, is_user_code
 from moon_jax.data.io import files
-from moon_jax.errors import require, setting, UserError
+from moon_jax.errors import require, require_package, setting, UserError
 from moon_jax.simulation.records import Record
 from moon_jax.view.status import is_number
 
@@ -101,22 +100,6 @@ def _scalars(line):
   """Returns the metrics of a line that are numbers, and are finite."""
   return {name: float(value) for name, value in line.items()
           if name != 'round' and is_number(value)}
-
-
-def _require(package, logger):
-  """Checks that a package is installed, without importing it.
-
-  A directory of this name in the current one, where W&B and MLflow write their
-  files, is not the package.
-  """
-  try:
-    spec = importlib.util.find_spec(package)
-  except (ImportError, ValueError):
-    spec = None
-  if spec is None or spec.origin is None:
-    raise UserError('', f'the package {package} must be installed for the '
-                    f'logger {logger}', 'no such package',
-                    f'Run: pip install {package}')
 
 
 class _FileLogger(Logger):
@@ -205,7 +188,7 @@ class TensorBoard(_FileLogger):
   _writer: Any = None
 
   def __init__(self, path: str | os.PathLike = ''):
-    _require('tensorboardX', self._name)
+    require_package('tensorboardX', 'the logger tensorboard', 'tensorboard')
     super().__init__(path)
 
   def start(self, run: RunInfo) -> None:
@@ -252,7 +235,8 @@ class _Tracker(Logger):
 
   def __init__(self, **arguments: Any):
     """Checks that the package of the client is installed."""
-    _require(self._package, self._package)
+    require_package(self._package, f'the logger {self._package}',
+                    self._package)
     self._arguments = arguments
     self._run: Any = None
 

@@ -20,7 +20,6 @@ from typing import Any
 import jax
 from jax import lax
 from jax.experimental.compilation_cache import compilation_cache
-import platformdirs
 
 from moon_jax.errors import require
 
@@ -112,6 +111,12 @@ def float32_products() -> contextlib.AbstractContextManager:
       jax.config.jax_default_matmul_precision or 'highest')
 
 
+def user_cache() -> pathlib.Path:
+  """Returns moon_jax's directory in the user's cache: ~/.cache/moon_jax."""
+  cache = os.environ.get('XDG_CACHE_HOME') or '~/.cache'
+  return pathlib.Path(cache).expanduser() / 'moon_jax'
+
+
 def use_compilation_cache() -> None:
   """Caches compiled programs in the user's cache, by type of machine.
 
@@ -129,7 +134,7 @@ def use_compilation_cache() -> None:
         repr((platform.machine(), flags)).encode()).hexdigest()[:8]
     jax.config.update(
         'jax_compilation_cache_dir',
-        f'{platformdirs.user_cache_dir("moon_jax")}/xla-{machine}')
+        f'{user_cache()}/xla-{machine}')
     compilation_cache.reset_cache()  # the process may have compiled without it
   if config.jax_persistent_cache_min_compile_time_secs == _JAX_DEFAULT:
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)

@@ -97,7 +97,7 @@ def train(config: Config, named: frozenset[str], paths: Sequence[str]) -> None:
     return print(_on_target(config))
   if not _DRY_RUN.value:
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
-  from moon_jax.runs.run import Runs  # imports scikit-learn, a second
+  from moon_jax.runs.run import Runs
 
   runs = Runs([config])
   print(_plan(runs) if _DRY_RUN.value else result(runs.train()[0]))

@@ -179,23 +179,6 @@ def whole(tmp_path_factory, compilation_cache):
     yield server
 
 
-@pytest.fixture(scope='session', autouse=True)
-def undrawn():
-  """Runs write empty pictures: drawing is a fifth of a small run.
-
-  Tests of the pictures, which import the functions before, and processes draw
-  them.
-  """
-  from moon_jax.runs import heatmap, timeline_plot
-
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(heatmap, 'draw', lambda counts_CK, class_names, path, names: (
-        path.write_bytes(b'')))
-    patch.setattr(timeline_plot, 'draw',
-                  lambda timeline, path, names: path.write_bytes(b''))
-    yield
-
-
 @pytest.fixture
 def accelerator(monkeypatch):
   """Programs are traced as for accelerators, and run here."""

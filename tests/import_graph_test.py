@@ -6,7 +6,10 @@ A room is a directory of moon_jax/, or a module at its root.
 import ast
 import functools
 import graphlib
+import os
 import pathlib
+import subprocess
+import sys
 
 PACKAGE = pathlib.Path(__file__).parents[1] / 'moon_jax'
 
@@ -84,6 +87,21 @@ def test_functions_are_short():
       for node in ast.walk(ast.parse(path.read_text(encoding='utf-8')))
       if isinstance(node, ast.FunctionDef)
       and (lines := num_lines(node)) > MAX_LINES}
+
+
+def test_a_run_imports_only_what_it_uses(tmp_path):
+  """It draws nothing and downloads nothing. The packages cannot be imported."""
+  packages = ('IPython', 'PIL', 'datasets', 'dp_accounting', 'markdown_it',
+              'matplotlib', 'pandas', 'requests', 'scipy', 'sklearn')
+  argv = ['train', '--dataset=digits', '--model=mlp', '--algorithm=fedavg',
+          '--num_rounds=1', '--local_epochs=1', '--workdir=run']
+  program = (f'import sys; sys.modules.update(dict.fromkeys({packages})); '
+             f'sys.argv = {argv}; from moon_jax import train; train.main()')
+  done = subprocess.run([sys.executable, '-c', program], cwd=tmp_path,
+                        env={**os.environ, 'PYTHONPATH': str(PACKAGE.parent)},
+                        text=True, capture_output=True, check=False)
+  assert not done.returncode, done.stderr
+  assert (tmp_path / 'run/summary.json').exists()
 
 
 def num_lines(function: ast.FunctionDef) -> int:

@@ -51,9 +51,8 @@ def test_command_writes_all_that_it_promises(tmp_path, whole):
   assert done.status == 0 and 'Traceback' not in done.err, done.err
   workdir = tmp_path / 'runs' / f'digits-moon-{fingerprint(resolved)}'
   assert {p.name for p in workdir.iterdir()} == {
-      'config.json', 'partition.npz', 'partition.png', 'cohorts.txt',
-      'metrics.jsonl', 'checkpoints', 'model.safetensors', 'summary.json',
-      'log.txt'}
+      'config.json', 'partition.npz', 'cohorts.txt', 'metrics.jsonl',
+      'checkpoints', 'model.safetensors', 'summary.json', 'log.txt'}
   assert json.loads((workdir / 'config.json').read_text()) == (
       resolved.to_dict())
 

@@ -7,6 +7,7 @@ the clients' sizes for Dirichlet 0.5 and 10 clients.
 
 from collections.abc import Sequence
 import functools
+import pathlib
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data import sources, split
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
-from moon_jax.results import figures, page
+from moon_jax.results import figures, heatmap, page, timeline_plot
 from moon_jax.results.page import Figure
-from moon_jax.runs import heatmap, values
+from moon_jax.results.read import Run
+from moon_jax.runs import values
+from moon_jax.simulation import build
 
 # Published mean and standard deviation of the examples of a client.
 PUBLISHED = {
@@ -88,6 +91,27 @@ def label(config: Config) -> str:
       config.partition.name,
       *(f'{name} {values.show(value)}' for name, value in arguments), *shown,
       f'{config.num_clients} clients'])
+
+
+def draw(run: Run, out: pathlib.Path, formats: Sequence[str]
+         ) -> list[pathlib.Path]:
+  """Draws the partition of a run, and with a clock who trains when.
+
+  Returns the files. The run's data are loaded again.
+  """
+  federation = build.federation(run.config)
+  dataset, timeline = federation.data, federation.rounds.timeline
+  names = clients_lib.names(federation.clients)
+  counts_CK = clients_lib.class_counts(
+      dataset.train_labels, federation.clients, dataset.num_classes)
+  drawn = []
+  for ending in formats:
+    drawn.append(out / f'partition.{ending}')
+    heatmap.draw(counts_CK, dataset.class_names, drawn[-1], names)
+    if timeline is not None and timeline.spans:
+      drawn.append(out / f'timeline.{ending}')
+      timeline_plot.draw(timeline, drawn[-1], names)
+  return drawn
 
 
 def _counts(config, dataset):

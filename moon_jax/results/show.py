@@ -246,6 +246,8 @@ def _write(out, view, formats, size):
   out.mkdir(parents=True, exist_ok=True)
   # First, as a size may be too small.
   drawn = [view.draw(out / f'{view.name}.{form}', size) for form in formats]
+  if len(view.runs) == 1:
+    drawn += _draw_data(view.runs[0], out, formats)
   written = [Page(view.title, '', view.sections).write(out, 'index')]
   tables = {'runs.csv': view.frame(), 'rounds.csv': rounds_frame(view.runs),
             'clients.csv': clients.frames(view.runs)}
@@ -254,6 +256,18 @@ def _write(out, view, formats, size):
       made.to_csv(out / name, lineterminator='\r\n', errors='backslashreplace')
       written.append(out / name)
   print('\n'.join(map(str, written + drawn)), file=sys.stderr)
+
+
+def _draw_data(run, out, formats):
+  """Draws the partition of a run, if its data can be loaded again."""
+  from moon_jax.results import data_page
+
+  try:
+    return data_page.draw(run, out, formats)
+  except UserError as error:
+    print(f'left out: a picture of the partition, since {error}',
+          file=sys.stderr)
+    return []
 
 
 def _evaluated(paths, metric) -> list[Run]:

@@ -25,8 +25,8 @@ from moon_jax.runs import identity
 
 _RESULTS = ('summary.json', 'diverged.json', 'model.safetensors',
             'best.safetensors')
-_FILES = ('config.json', 'partition.npz', 'partition.png', 'timeline.png',
-          'cohorts.txt', 'metrics.jsonl', 'log.txt', *_RESULTS)
+_FILES = ('config.json', 'partition.npz', 'cohorts.txt', 'metrics.jsonl',
+          'log.txt', *_RESULTS)
 _DIRECTORIES = 'checkpoints', 'client_state', 'best', 'local_models', 'model'
 _IN_SUMMARY = ('rounds', 'test_accuracy', 'best_test_accuracy', 'best_round',
                'seconds_per_round')  # loss for accuracy if the task has none

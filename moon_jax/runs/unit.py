@@ -3,10 +3,8 @@
 from collections.abc import Callable, Sequence
 import contextlib
 import os
-import pathlib
 import platform
 import shlex
-import shutil
 import sys
 import time
 
@@ -14,10 +12,9 @@ import jax
 
 from moon_jax import loggers as loggers_lib
 from moon_jax import platforms
-from moon_jax.data import clients as clients_lib
 from moon_jax.distributed import processes
 from moon_jax.errors import InterruptedRun, UserError
-from moon_jax.runs import heatmap, run_loggers, timeline_plot
+from moon_jax.runs import run_loggers
 from moon_jax.runs import summary as summary_lib
 from moon_jax.runs.prepare import Prepared
 from moon_jax.runs.recorder import Recorder, Result
@@ -253,12 +250,8 @@ def _recorders(program, runs, callbacks, progress):
       f'results in {path}' if is_alone else
       f'{summary_lib.header_of_runs([run.config for run in runs], program)}\n'
       f'results in {len(runs)} directories in {path.parent}')
-  drawn: dict[bytes, pathlib.Path] = {}
   for recorder in recorders:
     recorder.resume()
-    if processes.is_first():
-      _draw_partition(recorder, drawn)
-      _draw_timeline(recorder)
   if text := _resumed(recorders):
     progress.message(text)
   return recorders
@@ -277,27 +270,3 @@ def _resumed(recorders):
     text = (f'resumes after round {run.rounds_done} of '
             f'{begun[0].config.num_rounds}')
   return text + f'; rounds that are trained again: {lost}' * (lost > 0)
-
-
-def _draw_partition(recorder, drawn):
-  """Draws the partition of a run, unless `drawn` has an equal one's file."""
-  federation, workdir = recorder.simulation.federation, recorder.workdir
-  dataset, path = federation.data, workdir.path / 'partition.png'
-  counts_CK = clients_lib.class_counts(
-      dataset.train_labels, federation.clients, dataset.num_classes)
-  names = clients_lib.names(federation.clients)
-  equal = drawn.setdefault(counts_CK.tobytes() + repr(names).encode(), path)
-  with workdir.writing():
-    if equal is path:
-      heatmap.draw(counts_CK, dataset.class_names, path, names)
-    else:
-      shutil.copyfile(equal, path)
-
-
-def _draw_timeline(recorder):
-  federation = recorder.simulation.federation
-  timeline = federation.rounds.timeline
-  if timeline is not None and timeline.spans:
-    with recorder.workdir.writing():
-      timeline_plot.draw(timeline, recorder.workdir.path / 'timeline.png',
-                         clients_lib.names(federation.clients))

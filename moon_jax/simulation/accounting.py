@@ -7,7 +7,7 @@ import math
 
 from moon_jax.config import Config, Part, parts
 from moon_jax.data import cohort
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require_package, setting, UserError
 from moon_jax.methods import registry
 
 _LEAST, _MOST = 1e-2, 1e4  # noise multipliers among which one is found
@@ -24,7 +24,10 @@ def with_noise(config: Config) -> Config:
     UserError: if another noise is given, too, or none suffices.
   """
   private = config.args('privacy')
-  if not (target := private.get('epsilon')):
+  target = private.get('epsilon')
+  if target or private.get('noise_multiplier'):
+    require_package('dp_accounting', 'epsilon', 'privacy')
+  if not target:
     return config
   visits = config.num_rounds
   if not config.has_clock() and config.cohort.name in ('uniform', 'file'):

@@ -5,6 +5,7 @@ import csv
 import pytest
 
 import moon_jax as mj
+from moon_jax.errors import require_package
 from moon_jax.simulation.records import Record
 from support import event_files
 
@@ -111,5 +112,5 @@ def test_a_directory_is_not_a_package(tmp_path, monkeypatch):
   (tmp_path / 'no_such_tracker').mkdir()
   monkeypatch.syspath_prepend(tmp_path)
   with pytest.raises(mj.UserError, match=(
-      'no_such_tracker must be installed.*pip install no_such_tracker')):
-    mj.loggers._require('no_such_tracker', 'tracker')
+      'needs the package no_such_tracker.*pip install no_such_tracker')):
+    require_package('no_such_tracker', 'the logger')

@@ -38,7 +38,7 @@ def test_the_command_prints_text_and_writes_files(tmp_path, run):
   out = tmp_path / 'out'
   assert {path.name for path in out.iterdir()} == {
       'index', 'index.html', 'index.md', 'runs.csv', 'rounds.csv',
-      'clients.csv', 'run.png', 'run.svg'}
+      'clients.csv', 'run.png', 'run.svg', 'partition.png', 'partition.svg'}
   assert all(str(out / name) in err for name in ('index.html', 'run.png'))
   assert matplotlib.image.imread(out / 'run.png').ndim == 3
   assert not page_checks.errors((out / 'index.html').read_text())

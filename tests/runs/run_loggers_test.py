@@ -180,7 +180,7 @@ def test_a_missing_package_is_reported_before_anything(tmp_path, monkeypatch):
   find = importlib.util.find_spec
   monkeypatch.setattr('importlib.util.find_spec', lambda name: (
       find(name) if name.startswith('moon_jax') else None))
-  with pytest.raises(mj.UserError, match='pip install wandb'):
+  with pytest.raises(mj.UserError, match=r'moon_jax\[wandb\]'):
     mj.run(dataclasses.replace(
         CONFIG, workdir=str(tmp_path / 'run'), loggers='wandb'))
   assert not (tmp_path / 'run').exists()

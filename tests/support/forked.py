@@ -31,9 +31,8 @@ _POLL_SECONDS = .002
 _MAXRSS_PER_MEGABYTE = 2**20 if sys.platform == 'darwin' else 2**10
 
 # Modules that are slow to import, and import what commands need.
-_IMPORTED = ('absl.app', 'sklearn.datasets', 'scipy.io', 'platformdirs',
-             'moon_jax.cli.command_line', 'moon_jax.runs.checkpoint',
-             'moon_jax.simulation.simulation', 'moon_jax.runs.heatmap',
+_IMPORTED = ('absl.app', 'scipy.io', 'moon_jax.cli.command_line',
+             'moon_jax.runs.checkpoint', 'moon_jax.simulation.simulation',
              'moon_jax.runs.run')
 
 

@@ -1,4 +1,7 @@
-"""Data sets that scikit-learn includes: real data without a download.
+"""Data sets of the package: real data without a download.
+
+bundled.npz has the arrays, as scikit-learn's `load_digits` and
+`load_breast_cancer` return them.
 
 digits: 1,797 images, the test part of the UCI "Optical Recognition of
 Handwritten Digits" data set (Alpaydin and Kaynak, 1998),
@@ -9,35 +12,38 @@ UCI "Breast Cancer Wisconsin (Diagnostic)" data set (Wolberg, Mangasarian,
 Street and Street, 1993), https://doi.org/10.24432/C5DW2B. 63% are benign.
 """
 
+import pathlib
+
 import numpy as np
 
 from moon_jax.data.dataset import Dataset
 
+_ARRAYS = pathlib.Path(__file__).with_name('bundled.npz')
 _SCALE = 4  # from 8x8 to 32x32 pixels, the input size of the paper's networks
 
 
 def load_digits(data_dir: str = '') -> Dataset:
   """Returns 1,438 training examples and every fifth, 359, as test examples."""
-  from sklearn import datasets  # slow to import
-
-  bunch = datasets.load_digits()
-  ink = np.round(bunch.images * (255 / 16)).astype(np.uint8)  # from 0..16
-  images = ink.repeat(_SCALE, 1).repeat(_SCALE, 2)[..., None]
+  del data_dir
+  with np.load(_ARRAYS) as arrays:
+    ink, labels = arrays['digits_images'], arrays['digits_labels']
+  images = np.round(ink * (255 / 16)).astype(np.uint8)  # from 0..16
+  images = images.repeat(_SCALE, 1).repeat(_SCALE, 2)[..., None]
   return Dataset(
-      'digits', *_split(images, bunch.target),
+      'digits', *_split(images, labels),
       class_names=tuple(str(k) for k in range(10)), mean=(0.306,), std=(0.376,))
 
 
 def load_breast_cancer(data_dir: str = '') -> Dataset:
   """Returns 456 training examples and every fifth, 113, as test examples."""
-  from sklearn import datasets  # slow to import
-
-  bunch = datasets.load_breast_cancer()
-  arrays = _split(bunch.data.astype(np.float32), bunch.target)
+  del data_dir
+  with np.load(_ARRAYS) as arrays:
+    features = arrays['breast_cancer_features']
+    split = _split(features, arrays['breast_cancer_labels'])
   return Dataset(
-      'breast_cancer', *arrays, class_names=tuple(map(str, bunch.target_names)),
-      mean=tuple(map(float, arrays[0].mean(0))),
-      std=tuple(map(float, arrays[0].std(0))))
+      'breast_cancer', *split, class_names=('malignant', 'benign'),
+      mean=tuple(map(float, split[0].mean(0))),
+      std=tuple(map(float, split[0].std(0))))
 
 
 def _split(inputs, labels):

@@ -16,7 +16,7 @@ from moon_jax.config import HUGGINGFACE
 from moon_jax.data.dataset import Dataset, subset
 from moon_jax.data.io import files
 from moon_jax.data.sources import arrays
-from moon_jax.errors import first_line, setting, UserError
+from moon_jax.errors import first_line, require_package, setting, UserError
 
 # Options of `from_huggingface`, with their types.
 _OPTIONS = dict.fromkeys(('input', 'label', 'client', 'train', 'test'), str) | {
@@ -66,13 +66,9 @@ def load(name: str, data_dir: str) -> Dataset:
 
 def _read(source, place, data_dir, config, revision):
   """Returns a `datasets.DatasetDict` or `datasets.Dataset`."""
-  try:
-    import datasets
-  except ImportError as error:
-    raise UserError(
-        '', f'{source}: the package datasets must be installed',
-        'no such package', 'Run pip install datasets, or pip install '
-        "'moon_jax[huggingface]'") from error
+  require_package('datasets', source, 'huggingface')
+  import datasets
+
   path = files.user_path(place)
   is_path = path.exists() or place.startswith(('/', '.', '~'))
   cache = {'cache_dir': str(files.user_path(data_dir, 'data_dir'))

@@ -199,12 +199,12 @@ def _test(tree: _Tree) -> list[tuple[str, str]]:
 
 def _images(tree: _Tree, names: list[str]) -> np.ndarray:
   """Returns the images, uint8 [N, 64, 64, 3]; grayscale ones become RGB."""
-  import platformdirs
+  from moon_jax import platforms  # imports JAX
 
   key = hashlib.sha256(repr([
       (name, *tree.stamps[name]) for name in names]).encode()).digest()
-  paths = [pathlib.Path(directory) / 'tiny_imagenet.npy' for directory in
-           (tree.path.parent, platformdirs.user_cache_dir('moon_jax'))]
+  paths = [directory / 'tiny_imagenet.npy' for directory in
+           (tree.path.parent, platforms.user_cache())]
   for path in filter(pathlib.Path.is_file, paths):
     try:
       with open(path, 'rb') as file:

@@ -7,7 +7,6 @@ import shutil
 
 import numpy as np
 from PIL import Image
-import platformdirs
 import pytest
 
 from moon_jax.data.io import published
@@ -61,11 +60,12 @@ IMAGE = 'train/n10/images/n10_9.JPEG'
 @pytest.fixture(autouse=True)
 def small(monkeypatch, tmp_path_factory):
   """Sets the counts, disables downloads; returns the cache directory."""
-  cache = tmp_path_factory.mktemp('cache')
+  home = tmp_path_factory.mktemp('cache')
+  cache = home / 'moon_jax'
   for name, value in (('NUM_CLASSES', 3), ('TRAIN_PER_CLASS', 4),
                       ('NUM_TEST', 6)):
     monkeypatch.setattr(tiny_imagenet, name, value)
-  monkeypatch.setattr(platformdirs, 'user_cache_dir', lambda name: str(cache))
+  monkeypatch.setenv('XDG_CACHE_HOME', str(home))
 
   def fetch(*args):
     raise AssertionError('tried to download')

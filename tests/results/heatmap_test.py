@@ -7,9 +7,7 @@ import numpy as np
 from PIL import Image
 import pytest
 
-from moon_jax.runs import heatmap
-
-_draw = heatmap.draw  # before tests/conftest.py replaces it
+from moon_jax.results import heatmap
 
 
 @pytest.fixture
@@ -23,7 +21,8 @@ def draw(monkeypatch, tmp_path):
 
   def draw_counts(counts, names=None):
     path = tmp_path / 'a.png'
-    _draw(counts, [f'class {k}' for k in range(counts.shape[1])], path, names)
+    heatmap.draw(
+        counts, [f'class {k}' for k in range(counts.shape[1])], path, names)
     assert min(Image.open(path).size) > 100
     return figures[-1].axes[0]
 
@@ -100,7 +99,7 @@ def test_vector_files_have_the_names_of_100_clients(ending, tmp_path):
   """As texts of 7 points or more."""
   names = [f'writer {i:03}' for i in range(100)]
   path = tmp_path / f'a.{ending}'
-  _draw(np.ones((100, 3), int), ['a', 'b', 'c'], path, names)
+  heatmap.draw(np.ones((100, 3), int), ['a', 'b', 'c'], path, names)
   content = path.read_bytes()
   assert (b'<image' not in content and
           b'/Subtype /Image' not in content)

@@ -5,9 +5,7 @@ import numpy as np
 from PIL import Image
 
 from moon_jax.data import clock
-from moon_jax.runs import timeline_plot
-
-_draw = timeline_plot.draw  # before tests/conftest.py replaces it
+from moon_jax.results import timeline_plot
 
 
 def drawn(timeline, tmp_path, monkeypatch, names=None):
@@ -15,7 +13,7 @@ def drawn(timeline, tmp_path, monkeypatch, names=None):
   figures, savefig = [], Figure.savefig
   monkeypatch.setattr(Figure, 'savefig', lambda figure, *args, **kwargs: (
       figures.append(figure), savefig(figure, *args, **kwargs)))
-  _draw(timeline, tmp_path / 'a.png', names)
+  timeline_plot.draw(timeline, tmp_path / 'a.png', names)
   assert min(Image.open(tmp_path / 'a.png').size) > 100
   return figures[-1].axes
 
@@ -40,7 +38,7 @@ def test_clients_have_their_names(tmp_path, monkeypatch):
   axes, = drawn(timeline, tmp_path, monkeypatch, ('zoe', 'bob', 'ann'))
   assert [label.get_text() for label in axes.get_yticklabels()] == [
       'zoe', 'ann']
-  _draw(timeline, tmp_path / 'a.svg', ('zoe', 'bob', 'ann'))
+  timeline_plot.draw(timeline, tmp_path / 'a.svg', ('zoe', 'bob', 'ann'))
   assert '>zoe</text>' in (tmp_path / 'a.svg').read_text()
 
 

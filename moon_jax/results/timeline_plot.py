@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 
 from moon_jax.data.clock import Timeline
-from moon_jax.runs.heatmap import MAX_NAME, VECTOR
+from moon_jax.results.heatmap import MAX_NAME, VECTOR
 
 _MAX_CLIENTS = 40  # rows of the picture
 _MAX_STEPS = 30  # whose ends have room for lines
