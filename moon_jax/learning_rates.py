@@ -11,13 +11,11 @@ increase the rate linearly from rate / w to the rate, and t counts from w:
 """
 
 from collections.abc import Callable
-from typing import Annotated
 
-from annotated_types import Ge, Gt
 import optax
 
 from moon_jax.config import Config, parts
-from moon_jax.config.parts import FromRun
+from moon_jax.config.parts import Count, FromRun, Positive
 from moon_jax.errors import UserError
 
 LearningRate = float | Callable[[int], float]
@@ -46,8 +44,8 @@ def cosine(learning_rate: FromRun[float], num_rounds: FromRun[int]
   return optax.cosine_decay_schedule(learning_rate, num_rounds)
 
 
-def step(learning_rate: FromRun[float], every: Annotated[int, Ge(1)],
-         decay: Annotated[float, Gt(0)] = 0.1) -> LearningRate:
+def step(learning_rate: FromRun[float], every: Count,
+         decay: Positive = 0.1) -> LearningRate:
   """Returns a rate that is multiplied by `decay` after each `every` rounds.
 
   Args:
@@ -57,7 +55,7 @@ def step(learning_rate: FromRun[float], every: Annotated[int, Ge(1)],
   return optax.exponential_decay(learning_rate, every, decay, staircase=True)
 
 
-def of_round(learning_rate: LearningRate, round_index: int) -> float:
+def at_round(learning_rate: LearningRate, round_index: int) -> float:
   """Returns the learning rate of a round, which counts from 0.
 
   Raises:

@@ -8,24 +8,20 @@ to the gradient before all other transformations.
 
 from collections.abc import Callable, Container, Mapping
 import types
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from annotated_types import Ge, Lt
 import jax
 import jax.numpy as jnp
 import optax
 
 from moon_jax.config import parts
-from moon_jax.config.parts import checked, Part
+from moon_jax.config.parts import BelowOne, checked, NonNegative, Part
 from moon_jax.errors import require, UserError
 
 # Hyperparameters of every run. num_rounds is the number of its rounds, infinite
 # if it is not known.
 HYPERPARAMETERS = 'learning_rate', 'gradient_clip', 'num_rounds'
 Hyperparameters = dict[str, jax.Array]  # scalars by name
-
-_Fraction = Annotated[float, Ge(0), Lt(1)]
-_Decay = Annotated[float, Ge(0)]
 
 
 class Optimizer(NamedTuple):
@@ -44,7 +40,8 @@ class Optimizer(NamedTuple):
 
 
 @checked
-def sgd(momentum: _Fraction = 0.9, weight_decay: _Decay = 1e-5) -> Optimizer:
+def sgd(momentum: BelowOne = 0.9,
+        weight_decay: NonNegative = 1e-5) -> Optimizer:
   """Returns SGD with momentum.
 
   Args:
@@ -59,7 +56,7 @@ def sgd(momentum: _Fraction = 0.9, weight_decay: _Decay = 1e-5) -> Optimizer:
 
 
 @checked
-def adam(weight_decay: _Decay = 1e-5) -> Optimizer:
+def adam(weight_decay: NonNegative = 1e-5) -> Optimizer:
   """Returns Adam with coupled weight decay; see `sgd`."""
   return Optimizer(lambda hparams: _with_decay(
       hparams, optax.adam(hparams['learning_rate'])),
@@ -67,7 +64,7 @@ def adam(weight_decay: _Decay = 1e-5) -> Optimizer:
 
 
 @checked
-def amsgrad(weight_decay: _Decay = 1e-5) -> Optimizer:
+def amsgrad(weight_decay: NonNegative = 1e-5) -> Optimizer:
   """Returns AMSGrad with coupled weight decay; see `sgd`.
 
   The maximum is that of bias-corrected second moments; PyTorch takes that of
@@ -84,7 +81,7 @@ def _with_decay(hparams, transformation):
   return optax.chain(*decay, transformation)
 
 
-def of(value: Any) -> Optimizer:
+def resolve(value: Any) -> Optimizer:
   """Returns the optimizer that a value describes.
 
   Args:
@@ -96,12 +93,12 @@ def of(value: Any) -> Optimizer:
     UserError: if it is something else.
 
   Examples:
-    >>> optimizer = of(lambda rate: optax.adamw(rate, weight_decay=0.01))
+    >>> optimizer = resolve(lambda rate: optax.adamw(rate, weight_decay=0.01))
   """
   if isinstance(value, Optimizer):
     return value
   if isinstance(value, str | Part):
-    return of_part(parts.parse('optimizer', value))
+    return _from_part(parts.parse('optimizer', value))
   if hasattr(value, 'init') and hasattr(value, 'update'):
     return Optimizer(lambda hparams: value)
   if callable(value):
@@ -112,7 +109,7 @@ def of(value: Any) -> Optimizer:
       "Such are 'sgd(momentum=0.9)' and optax.adamw")
 
 
-def of_part(part: Part) -> Optimizer:
+def _from_part(part: Part) -> Optimizer:
   """Returns the optimizer of a part.
 
   Functions with a parameter learning_rate, as those of optax, get the array.
@@ -122,7 +119,7 @@ def of_part(part: Part) -> Optimizer:
     return Optimizer(lambda hparams: parts.make(
         'optimizer', part, learning_rate=hparams['learning_rate']),
                      name=part.name)
-  return of(parts.make('optimizer', part))
+  return resolve(parts.make('optimizer', part))
 
 
 def make(optimizer: Optimizer, hparams: Mapping[str, Any], clip: bool = False,

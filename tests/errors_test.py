@@ -186,7 +186,7 @@ INVALID = [  # a setting, and a call in which it is invalid
     ('algorithm', lambda: user_code.load('algorithm', 'math:no_such')),
     ('coordinator_address', lambda: processes.join('here', 2, 0)),
     ('process_id', lambda: processes.join('here:1', 2, 2)),
-    ('optimizer', lambda: optimizers.of(5)),
+    ('optimizer', lambda: optimizers.resolve(5)),
     ('module', lambda: mj.from_flax(len)),
     ('factory', lambda: mj.from_nnx(5)),
     ('task', lambda: mj.tasks.get('language')),

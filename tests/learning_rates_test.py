@@ -33,7 +33,7 @@ def test_schedules_equal_their_formulas(schedule, expected):
       learning_rate=.4, num_rounds=10, schedule=schedule))
   rate = learning_rates.make(config)
   np.testing.assert_allclose(
-      [learning_rates.of_round(rate, t) for t in range(10)],
+      [learning_rates.at_round(rate, t) for t in range(10)],
       [expected(t) for t in range(10)], rtol=1e-5)
 
 

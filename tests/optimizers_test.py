@@ -56,7 +56,7 @@ def adam(w=1., is_amsgrad=False):
 @pytest.mark.parametrize('name, expected', [
     ('sgd', sgd()), ('adam', adam()), ('amsgrad', adam(is_amsgrad=True))])
 def test_local_optimizers(name, expected):
-  actual = trajectory(optimizers.make(optimizers.of(name), {
+  actual = trajectory(optimizers.make(optimizers.resolve(name), {
       'learning_rate': RATE, 'momentum': RHO, 'weight_decay': DECAY}))
   np.testing.assert_allclose(actual, list(expected), rtol=1e-4)
 

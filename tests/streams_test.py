@@ -97,7 +97,7 @@ def test_new_clients_draw_in_each_round_and_apart_from_the_others():
   planner = round_spec.Planner([round_spec.make(build.federation(
       dataclasses.replace(CONFIG, labels='clean', new_clients=.5,
                           client_eval='all'), data), 1, 1)])
-  planner._training = types.SimpleNamespace(of_round=lambda table: table)
+  planner._training = types.SimpleNamespace(for_round=lambda table: table)
   tables = [planner.adaptation(0, index, np.array([6, 7])) for index in (0, 1)]
   tables.append(planner._table([planner._work(  # the stream of the round
       0, np.array([6, 7], np.int32), np.ones(2), np.zeros(2, bool),

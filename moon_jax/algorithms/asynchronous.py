@@ -19,22 +19,20 @@ with. In FedAsync's algorithm 1 the tau of the newest model is 1; here it is 0.
 """
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Literal
 
-from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import base, mixing
 from moon_jax.algorithms.base import Algorithm, Receiver
 from moon_jax.algorithms.wrap import wrap
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Natural, NonNegative
 from moon_jax.errors import UserError
 
 # Maps staleness, a float32 scalar, to the weight s of an update.
 Weight = Callable[[jax.Array], jax.Array]
 
-FORMS = 'fedbuff', 'fedasync'
 _REMEDY = 'Choose another, such as fedavg, or remove with_staleness'
 
 
@@ -44,38 +42,32 @@ def constant() -> Weight:
 
 
 @checked
-def polynomial(exponent: Annotated[float, Ge(0)] = 0.5) -> Weight:
+def polynomial(exponent: NonNegative = 0.5) -> Weight:
   """Returns s(tau) = (1 + tau)^-exponent; 0.5 is that of FedBuff.
 
   Args:
-    exponent: 0 or more; 0 gives all updates the same weight.
-
-  Raises:
-    UserError: if the exponent is negative.
+    exponent: 0 gives all updates the same weight.
   """
   return lambda staleness: (1. + staleness) ** -exponent
 
 
 @checked
-def hinge(slope: Annotated[float, Ge(0)] = 10.0,
-          delay: Annotated[float, Ge(0)] = 4.0) -> Weight:
+def hinge(slope: NonNegative = 10.0, delay: NonNegative = 4.0) -> Weight:
   """Returns s(tau) = 1 up to `delay`, then 1 / (slope (tau - delay) + 1).
 
   Args:
     slope: how fast the weight falls after `delay`.
     delay: the largest staleness with full weight.
-
-  Raises:
-    UserError: if an argument is negative.
   """
   return lambda staleness: 1 / (
       slope * jnp.maximum(staleness - delay, 0.) + 1.)
 
 
 @checked
-def with_staleness(algorithm: Algorithm, max_staleness: Annotated[int, Ge(0)],
+def with_staleness(algorithm: Algorithm, max_staleness: Natural,
                    weight: Weight | None = None,
-                   form: str = 'fedbuff') -> Algorithm:
+                   form: Literal['fedbuff', 'fedasync'] = 'fedbuff'
+                   ) -> Algorithm:
   """Returns `algorithm` for clients that begin from older models.
 
   Its clients and its server must send a model and nothing else. Server
@@ -95,8 +87,6 @@ def with_staleness(algorithm: Algorithm, max_staleness: Annotated[int, Ge(0)],
     UserError: if an argument is invalid; when traced, if the algorithm sends
       something else.
   """
-  if form not in FORMS:
-    raise UserError('form', f'must be one of {", ".join(FORMS)}', repr(form))
   weight, kept = weight or polynomial(), max_staleness + 1
 
   def init_server(variables):

@@ -11,14 +11,13 @@ Label flips and backdoors act on data instead: `moon_jax.label_shift.flipped`,
 
 from collections.abc import Callable, Mapping
 import types
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from annotated_types import Ge, Gt
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import updates
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative, Positive
 from moon_jax.data import attackers
 
 _LARGEST = 0.9999  # probability for z of hostile majorities, 3.7 deviations
@@ -58,14 +57,14 @@ class Attack(NamedTuple):
         crafted, u_JD.shape), u_JD)
 
 
-def of_clients(craft: Craft, num_attackers: int, num_clients: int,
+def make(craft: Craft, num_attackers: int, num_clients: int,
                seed: int = 0) -> Attack:
   """Returns the attack of `num_attackers` of `num_clients` clients.
 
   They are drawn from the seed: `moon_jax.data.attackers` returns them.
 
   Examples:
-    >>> attack = moon_jax.attacks.of_clients(
+    >>> attack = moon_jax.attacks.make(
     ...     moon_jax.attacks.sign_flip(), 2, num_clients=10)
     >>> algorithm = moon_jax.robust.with_rule(
     ...     moon_jax.fedavg(), moon_jax.robust.median(), attack)
@@ -82,7 +81,7 @@ def label_flip() -> None:
 
 
 @checked
-def sign_flip(scale: Annotated[float, Gt(0)] = 1.0) -> Craft:
+def sign_flip(scale: Positive = 1.0) -> Craft:
   """Returns the attack -scale u_i, of Li et al., RSA, AAAI 2019.
 
   https://arxiv.org/abs/1811.03761
@@ -106,7 +105,7 @@ def scaling(factor: float = 10.0) -> Craft:
 
 
 @checked
-def gaussian(std: Annotated[float, Gt(0)] = 1.0) -> Craft:
+def gaussian(std: Positive = 1.0) -> Craft:
   """Returns the attack std N(0, I), of Blanchard et al., NeurIPS 2017.
 
   https://arxiv.org/abs/1703.02757, section 5, which has std = 200.
@@ -123,7 +122,7 @@ def gaussian(std: Annotated[float, Gt(0)] = 1.0) -> Craft:
 
 
 @checked
-def inner_product(epsilon: Annotated[float, Gt(0)] = 2.0) -> Craft:
+def inner_product(epsilon: Positive = 2.0) -> Craft:
   """Returns the attack -epsilon m.
 
   Xie, Koyejo and Gupta, Fall of Empires, UAI 2019,
@@ -137,7 +136,7 @@ def inner_product(epsilon: Annotated[float, Gt(0)] = 2.0) -> Craft:
 
 
 @checked
-def little_is_enough(z: Annotated[float, Ge(0)] = 0.0) -> Craft:
+def little_is_enough(z: NonNegative = 0.0) -> Craft:
   """Returns ALIE, the attack m - z s.
 
   Baruch, Baruch and Goldberg, A Little Is Enough, NeurIPS 2019,
@@ -204,7 +203,6 @@ def min_max(direction: Literal['std', 'unit', 'sign'] = 'std') -> Craft:
     return m_D + jnp.min(jnp.where(is_honest_J, gamma_J, jnp.inf)) * p_D
 
   return craft
-
 
 
 def _moments(u_JD, is_in_J):

@@ -9,12 +9,10 @@ get the label of the target.
 
 from collections.abc import Sequence
 import dataclasses
-from typing import Annotated
 
-from annotated_types import Ge, Le
 import numpy as np
 
-from moon_jax.config.parts import parameters
+from moon_jax.config.parts import Count, Fraction, Natural, parameters
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import mapped
 from moon_jax.data.dataset import Dataset
@@ -32,14 +30,11 @@ class Backdoor:
     target: class that the model is to predict.
     fraction: of a hostile client's training images that get the trigger.
     size: pixels of a side of the trigger.
-
-  Raises:
-    UserError: if one is out of range.
   """
 
-  target: Annotated[int, Ge(0)] = 0
-  fraction: Annotated[float, Ge(0), Le(1)] = 0.5
-  size: Annotated[int, Ge(1)] = 3
+  target: Natural = 0
+  fraction: Fraction = 0.5
+  size: Count = 3
 
   def __post_init__(self) -> None:
     for name, parameter in parameters(Backdoor).items():

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from moon_jax.algorithms import updates
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.wrap import wrap
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Count
 from moon_jax.errors import UserError
 
 _Fraction = Annotated[float, Gt(0), Le(1)]
@@ -102,7 +102,7 @@ def random_k(fraction: _Fraction = 0.01,
 
 @checked
 def qsgd(bits: Annotated[int, Ge(2), Le(16)] = 4,
-         bucket: Annotated[int, Ge(1)] = 512) -> Compressor:
+         bucket: Count = 512) -> Compressor:
   """Returns the compressor that rounds numbers at random to b bits.
 
   Alistarh et al., QSGD, NeurIPS 2017, https://arxiv.org/abs/1610.02132, section
@@ -153,8 +153,7 @@ def sign(has_feedback: bool = True) -> Compressor:
 
 
 @checked
-def powersgd(rank: Annotated[int, Ge(1)] = 2,
-             iterations: Annotated[int, Ge(1)] = 2) -> Compressor:
+def powersgd(rank: Count = 2, iterations: Count = 2) -> Compressor:
   """Returns the compressor that sends a product of thin matrices per matrix M.
 
   Vogels, Karimireddy and Jaggi, PowerSGD, NeurIPS 2019,
@@ -180,11 +179,11 @@ def powersgd(rank: Annotated[int, Ge(1)] = 2,
   def apply(update_D, params, key, hparams):
     leaves, tree = jax.tree.flatten(updates.unflat(params, update_D))
     return updates.flat(jax.tree.unflatten(tree, (
-        w if is_sent_whole(w) else of_matrix(
+        w if is_sent_whole(w) else approximate(
             w.reshape(-1, w.shape[-1]), jax.random.fold_in(key, i)
             ).reshape(w.shape) for i, w in enumerate(leaves))))
 
-  def of_matrix(m, key):
+  def approximate(m, key):
     dot = functools.partial(jnp.matmul, precision='highest')
     q = jax.random.normal(key, (m.shape[1], rank), m.dtype)
     for _ in range(iterations):
@@ -201,9 +200,7 @@ def powersgd(rank: Annotated[int, Ge(1)] = 2,
   return Compressor(apply, bits, has_feedback=True)
 
 
-
-def with_compression(algorithm: Algorithm,
-                     compressor: Compressor) -> Algorithm:
+def with_compression(algorithm: Algorithm, compressor: Compressor) -> Algorithm:
   """Returns `algorithm` with compressed client updates.
 
   Args:
@@ -322,9 +319,9 @@ def _is_among_largest(u_D, k):
   bits_D = lax.bitcast_convert_type(
       jnp.abs(u_D).astype(jnp.float32), jnp.int32)  # in the order of values
 
-  def add_bit(i, found):
-    more = found | jnp.left_shift(1, 30 - i)
-    return jnp.where(jnp.sum(bits_D >= more) >= k, more, found)
+  def add_bit(i, least):
+    more = least | jnp.left_shift(1, 30 - i)
+    return jnp.where(jnp.sum(bits_D >= more) >= k, more, least)
 
   least = lax.fori_loop(0, 31, add_bit, jnp.int32(0))
   is_above_D, is_equal_D = bits_D > least, bits_D == least

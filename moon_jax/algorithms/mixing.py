@@ -1,6 +1,6 @@
 """Parts of methods that mix single models, at the server or at the client.
 
-`carrying` lets `finish` know what `start` has found: it travels with what the
+`carrying` lets `finish` know a result of `start`: it travels with what the
 client trains, as the collection 'carried' beside 'params'.
 """
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms.base import Algorithm, Batch, Each, View
-from moon_jax.errors import UserError
+from moon_jax.errors import require
 from moon_jax.models.base import Model, Variables
 
 
@@ -39,11 +39,10 @@ def at(tree_C: Any, index: Any) -> Any:
 
 def layers(variables: Variables, names: str) -> dict[str, Any]:
   """Returns the parameters of layers, whose names are separated by spaces."""
-  params, found = variables['params'], names.split()
-  if not found or not {*found} <= params.keys():
-    raise UserError('head', 'must name layers of the network, which are '
-                    + ', '.join(sorted(params)), repr(names))
-  return {name: params[name] for name in found}
+  params, chosen = variables['params'], names.split()
+  require(chosen and {*chosen} <= params.keys(), 'head', 'must name layers of '
+          'the network, which are ' + ', '.join(sorted(params)), repr(names))
+  return {name: params[name] for name in chosen}
 
 
 def square_distance(v: Variables, w: Variables) -> jax.Array:
@@ -56,9 +55,9 @@ def distance(v: Variables, w: Variables, **norm: Any) -> jax.Array:
   return optax.tree.norm(optax.tree.sub(v['params'], w['params']), **norm)
 
 
-def carry(variables: Variables, found: Any) -> Variables:
-  """Returns what a client trains from this model, with what `start` found."""
-  return {**variables, 'carried': found}
+def carry(variables: Variables, result: Any) -> Variables:
+  """Returns what a client trains from this model, with a result of `start`."""
+  return {**variables, 'carried': result}
 
 
 def model_of(trained: Variables, view: Any = None) -> Variables:

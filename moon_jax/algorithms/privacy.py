@@ -17,77 +17,38 @@ and the server optimizer, which are post-processing.
 `moon_jax.simulation.accounting` computes the privacy loss.
 """
 
+import dataclasses
 import functools
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Gt, Lt
 import jax
 import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.wrap import wrap
+from moon_jax.config.parts import BelowOne, NonNegative, Positive
 from moon_jax.errors import setting, UserError
 
 _NOISE = 0x6470  # folded into the run's key, to separate it from clients' keys
 
 
-class Privacy(NamedTuple):
-  """Differential privacy of a run.
+@dataclasses.dataclass(frozen=True)
+class _Private:
+  """What all kinds of privacy have."""
+
+  clip: Positive
+  noise_multiplier: NonNegative = 0.
+  delta: Annotated[float, Gt(0), Lt(1)] = 1e-5
+  epsilon: NonNegative = 0.
+
+
+@dataclasses.dataclass(frozen=True)
+class Example(_Private):
+  """Privacy of each example, by noise in local steps.
 
   Attributes:
-    clip: bound on the norm of a client's update, or of an example's gradient.
-    noise_multiplier: standard deviation of the Gaussian noise on the sum of
-      updates, on each update (`noise_by` "clients"), or on the sum of the
-      gradients of a batch, as a multiple of `clip`.
-    delta: at which the privacy loss epsilon is reported.
-    noise_by: who adds the noise to updates: "server", which must be trusted, or
-      "clients", each to its own update, which leaves much more noise in the
-      mean.
-    quantile: adapts the bound so that this fraction of updates stays as it is,
-      beginning with `clip`; 0 keeps the bound.
-    is_by_example: whether it protects examples instead of clients.
-  """
-
-  clip: float
-  noise_multiplier: float
-  delta: float
-  noise_by: str = 'server'
-  quantile: float = 0.
-  is_by_example: bool = False
-
-
-def client(clip: Annotated[float, Gt(0)],
-           noise_multiplier: Annotated[float, Ge(0)] = 0.,
-           delta: Annotated[float, Gt(0), Lt(1)] = 1e-5,
-           noise_by: Literal['server', 'clients'] = 'server',
-           quantile: Annotated[float, Ge(0), Lt(1)] = 0.,
-           epsilon: Annotated[float, Ge(0)] = 0.) -> Privacy:
-  """Returns privacy of all data of a client.
-
-  Args:
-    clip: bound on the norm of a client's update; with `quantile` the first one.
-    noise_multiplier: standard deviation of the noise, in units of clip; 0 has
-      none.
-    delta: the delta for which epsilon is reported; below 1 / number of clients
-      is usual.
-    noise_by: who adds the noise.
-    quantile: fraction of the updates that an adaptive bound leaves as they are;
-      0 keeps the bound fixed.
-    epsilon: privacy loss that the whole run may have: the least
-      noise_multiplier for it is computed; 0 uses noise_multiplier.
-  """
-  del epsilon  # `moon_jax.simulation.accounting.with_noise` reads it
-  return Privacy(clip, noise_multiplier, delta, noise_by, quantile)
-
-
-def example(clip: Annotated[float, Gt(0)],
-            noise_multiplier: Annotated[float, Ge(0)] = 0.,
-            delta: Annotated[float, Gt(0), Lt(1)] = 1e-5,
-            epsilon: Annotated[float, Ge(0)] = 0.) -> Privacy:
-  """Returns privacy of each example, by noise in local steps.
-
-  Args:
     clip: bound on the norm of an example's gradient.
     noise_multiplier: standard deviation of the noise, in units of clip; 0 has
       none.
@@ -96,8 +57,26 @@ def example(clip: Annotated[float, Gt(0)],
     epsilon: privacy loss that the whole run may have: the least
       noise_multiplier for it is computed; 0 uses noise_multiplier.
   """
-  del epsilon  # `moon_jax.simulation.accounting.with_noise` reads it
-  return Privacy(clip, noise_multiplier, delta, is_by_example=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Client(_Private):
+  """Privacy of all data of a client.
+
+  See `example` for the other arguments.
+
+  Attributes:
+    clip: bound on the norm of a client's update; with `quantile` the first one.
+    delta: the delta for which epsilon is reported; below 1 / number of clients
+      is usual.
+    noise_by: who adds the noise: the server, which must be trusted, or each
+      client to its own update, which leaves more noise in the mean.
+    quantile: fraction of the updates that an adaptive bound leaves as they are;
+      0 keeps the bound fixed.
+  """
+
+  noise_by: Literal['server', 'clients'] = 'server'
+  quantile: BelowOne = 0.
 
 
 def with_clipping(algorithm: Algorithm, clip: float, cohort_size: int,
@@ -233,7 +212,7 @@ def with_private_gradients(algorithm: Algorithm, clip: float,
           'privacy=example', 'needs a network without running statistics',
           remedy=f'Give {setting("model.norm")}=group')
 
-    def of_example(i):
+    def example_gradient(i):
       select = functools.partial(jax.tree.map, lambda x_B: x_B[i][None])
       (loss, aux), grads = algorithm.gradient(objective, params, batch._replace(
           inputs=select(batch.inputs), labels=select(batch.labels),
@@ -241,7 +220,7 @@ def with_private_gradients(algorithm: Algorithm, clip: float,
       return (loss, aux), optax.projections.projection_l2_ball(grads, clip)
 
     size = len(batch.mask)
-    (loss_B, aux_B), grads_B = jax.vmap(of_example)(jnp.arange(size))
+    (loss_B, aux_B), grads_B = jax.vmap(example_gradient)(jnp.arange(size))
     count = jnp.maximum(batch.mask.sum(), 1)
     is_real = lambda x_B: batch.mask.reshape(size, *[1] * (x_B.ndim - 1)) > 0
     mean = lambda x_B: jnp.where(is_real(x_B), x_B, 0).sum(0) / count

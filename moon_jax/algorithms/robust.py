@@ -20,7 +20,7 @@ from collections.abc import Callable
 import math
 from typing import Annotated, Any, NamedTuple
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Le
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ from moon_jax.algorithms.updates import (
   zeros,
 )
 from moon_jax.algorithms.wrap import wrap
-from moon_jax.config.parts import checked, OrFromRun
+from moon_jax.config.parts import checked, Count, Natural, OrFromRun, Positive
 from moon_jax.errors import setting, UserError
 
 # Folded into the key of a round: draws of dnc, and two of secure_sum.
@@ -75,7 +75,7 @@ class Rule(NamedTuple):
 
 
 # How many clients of a round are hostile; a run has an estimate.
-_Byzantine = OrFromRun[Annotated[int, Ge(0)]]
+_Byzantine = OrFromRun[Natural]
 
 
 def mean() -> Rule:
@@ -128,8 +128,7 @@ def krum(byzantine: _Byzantine = 1) -> Rule:
 
 
 @checked
-def multi_krum(byzantine: _Byzantine = 1,
-               keep: Annotated[int, Ge(0)] = 0) -> Rule:
+def multi_krum(byzantine: _Byzantine = 1, keep: Natural = 0) -> Rule:
   """Returns the rule that averages updates with the lowest scores of Krum.
 
   Blanchard et al., NeurIPS 2017, https://arxiv.org/abs/1703.02757.
@@ -185,8 +184,7 @@ def bulyan(byzantine: _Byzantine = 1) -> Rule:
 
 
 @checked
-def geometric_median(iterations: Annotated[int, Ge(1)] = 3,
-                     nu: Annotated[float, Gt(0)] = 1e-6) -> Rule:
+def geometric_median(iterations: Count = 3, nu: Positive = 1e-6) -> Rule:
   """Returns RFA, the rule that takes a smoothed geometric median.
 
   Pillutla, Kakade and Harchaoui, Robust Aggregation for Federated Learning,
@@ -213,7 +211,7 @@ def geometric_median(iterations: Annotated[int, Ge(1)] = 3,
 
 
 @checked
-def norm_clipping(radius: Annotated[float, Gt(0)] = 1.0) -> Rule:
+def norm_clipping(radius: Positive = 1.0) -> Rule:
   """Returns the rule that takes the weighted mean of clipped updates.
 
   Sun et al., Can You Really Backdoor Federated Learning?, 2019,
@@ -229,8 +227,7 @@ def norm_clipping(radius: Annotated[float, Gt(0)] = 1.0) -> Rule:
 
 
 @checked
-def centred_clipping(radius: Annotated[float, Gt(0)] = 10.0,
-                     iterations: Annotated[int, Ge(1)] = 1) -> Rule:
+def centred_clipping(radius: Positive = 10.0, iterations: Count = 1) -> Rule:
   """Returns the rule that adds the mean of clipped differences to its last.
 
   Karimireddy, He and Jaggi, Learning from History for Byzantine Robust
@@ -255,9 +252,8 @@ def centred_clipping(radius: Annotated[float, Gt(0)] = 10.0,
 
 
 @checked
-def dnc(byzantine: _Byzantine = 1, iterations: Annotated[int, Ge(1)] = 1,
-        coordinates: Annotated[int, Ge(1)] = 10_000,
-        remove: Annotated[float, Gt(0)] = 1.0) -> Rule:
+def dnc(byzantine: _Byzantine = 1, iterations: Count = 1,
+        coordinates: Count = 10_000, remove: Positive = 1.0) -> Rule:
   """Returns DnC, the rule that averages without spectral outliers.
 
   Shejwalkar and Houmansadr, Manipulating the Byzantine, NDSS 2021,
@@ -302,7 +298,7 @@ def dnc(byzantine: _Byzantine = 1, iterations: Annotated[int, Ge(1)] = 1,
 
 
 @checked
-def fltrust(trusted: Annotated[int, Ge(0)] = 0) -> Rule:
+def fltrust(trusted: Natural = 0) -> Rule:
   """Returns FLTrust, the rule that trusts directions like those of a client.
 
   Cao, Fang, Liu and Gong, FLTrust, NDSS 2021,
@@ -338,7 +334,7 @@ def fltrust(trusted: Annotated[int, Ge(0)] = 0) -> Rule:
 
 
 @checked
-def majority_vote(step: Annotated[float, Gt(0)] = 0.001) -> Rule:
+def majority_vote(step: Positive = 0.001) -> Rule:
   """Returns signSGD with majority vote, the rule step sign(sum_i sign(u_i)).
 
   Bernstein et al., signSGD with Majority Vote is Communication Efficient And
@@ -353,7 +349,9 @@ def majority_vote(step: Annotated[float, Gt(0)] = 0.001) -> Rule:
   return rule._replace(is_for_parameters=True)
 
 
-def secure_sum(limit: float = 8.0, bits: int = 31) -> Rule:
+@checked
+def secure_sum(limit: Annotated[float, Ge(1e-6), Le(1e6)] = 8.0,
+               bits: Annotated[int, Ge(2), Le(31)] = 31) -> Rule:
   """Returns the weighted mean, from a sum of integers that hide each update.
 
   Secure aggregation: Bonawitz et al., Practical Secure Aggregation for
@@ -373,22 +371,15 @@ def secure_sum(limit: float = 8.0, bits: int = 31) -> Rule:
 
   Args:
     limit: the largest coordinate of an update.
-    bits: 2 to 31; before rounding the sum is at most 2^(bits - 1) in size.
-
-  Raises:
-    UserError: if a number is out of range.
+    bits: of an integer; before rounding the sum is at most 2^(bits - 1) in
+      size.
   """
-  if not 1e-6 <= limit <= 1e6:
-    raise UserError('limit', 'must be 1e-6 to 1e6', repr(limit), '8 is usual')
-  if bits not in range(2, 32):
-    raise UserError('bits', 'must be an integer from 2 to 31', repr(bits),
-                    '31 is usual')
   scale = 2.**(bits - 1) / limit
 
   def apply(rows, state, key):
     u_JD, weight_J, is_received_J, client_J = rows
     q_JD = scale * weight_J[:, None] * jnp.clip(u_JD, -limit, limit)
-    q_JD = jnp.floor(q_JD + _of_clients(
+    q_JD = jnp.floor(q_JD + _draw_by_client(
         jax.random.uniform, jnp.float32, key, _ROUNDING, client_J, u_JD))
     sum_D = jnp.sum(masked(
         q_JD.astype(jnp.int32), is_received_J, client_J, key), 0,
@@ -412,7 +403,7 @@ def masked(q_JD: jax.Array, is_received_J: jax.Array, client_J: jax.Array,
     client_J: int32, the client of each row.
     key: of the round.
   """
-  draw_JD = _of_clients(
+  draw_JD = _draw_by_client(
       jax.random.bits, jnp.uint32, key, _MASKS, client_J, q_JD)
   j = jnp.arange(len(q_JD))
   after_J = jnp.where(j + 1 < count(is_received_J), j + 1, 0)
@@ -420,12 +411,11 @@ def masked(q_JD: jax.Array, is_received_J: jax.Array, client_J: jax.Array,
   return jnp.where(is_received_J[:, None], masked_JD, jnp.uint32(0))
 
 
-def _of_clients(draw, dtype, key, purpose, client_J, x_JD):
+def _draw_by_client(draw, dtype, key, purpose, client_J, x_JD):
   """Returns random numbers of each row's client, [J, D]."""
   key = jax.random.fold_in(key, purpose)
   return jax.vmap(lambda client: draw(
       jax.random.fold_in(key, client), x_JD.shape[1:], dtype))(client_J)
-
 
 
 def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,

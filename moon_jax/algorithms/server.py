@@ -19,23 +19,21 @@ hparams['server_momentum'].
 
 from collections.abc import Callable, Mapping
 import types
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from annotated_types import Ge, Gt, Lt
 import jax
 import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.wrap import wrap
+from moon_jax.config.parts import BelowOne, Positive
 from moon_jax.errors import setting, UserError
 
 _TAU = 1e-3  # adaptivity tau in the experiments of Reddi et al.
 
 # Makes the server optimizer of a run from its hyperparameters.
 OptimizerFn = Callable[[Mapping[str, Any]], optax.GradientTransformation]
-
-_Rate = Annotated[float, Gt(0)]
 
 
 class Server(NamedTuple):
@@ -51,8 +49,7 @@ class Server(NamedTuple):
   hparams: Mapping[str, float] = types.MappingProxyType({})
 
 
-def sgd(learning_rate: _Rate = 1.0,
-        momentum: Annotated[float, Ge(0), Lt(1)] = 0.0,
+def sgd(learning_rate: Positive = 1.0, momentum: BelowOne = 0.0,
         form: Literal['hsu', 'ema'] = 'hsu') -> Server:
   """Returns SGD; with momentum it is FedAvgM.
 
@@ -64,50 +61,46 @@ def sgd(learning_rate: _Rate = 1.0,
   """
   if learning_rate == 1 and not momentum:
     return Server()
-  make = _averaged if form == 'ema' else _momentum
+  make = _averaged if form == 'ema' else optax.sgd
   return Server(
       lambda hparams: make(
           hparams['server_learning_rate'], hparams['server_momentum']),
       {'server_learning_rate': learning_rate, 'server_momentum': momentum})
 
 
-def adam(learning_rate: _Rate = 0.01) -> Server:
+def adam(learning_rate: Positive = 0.01) -> Server:
   """Returns FedAdam.
 
   Args:
     learning_rate: learning rate of the server.
   """
-  return _of_rate(learning_rate, lambda rate: optax.adam(
+  return _with_rate(learning_rate, lambda rate: optax.adam(
       rate, b1=.9, b2=.99, eps=_TAU))
 
 
-def yogi(learning_rate: _Rate = 0.01) -> Server:
+def yogi(learning_rate: Positive = 0.01) -> Server:
   """Returns FedYogi; optax's default averages do not start at 0.
 
   Args:
     learning_rate: learning rate of the server.
   """
-  return _of_rate(learning_rate, lambda rate: optax.chain(
+  return _with_rate(learning_rate, lambda rate: optax.chain(
       optax.scale_by_yogi(.9, .99, _TAU, initial_accumulator_value=0.),
       optax.scale_by_learning_rate(rate)))
 
 
-def adagrad(learning_rate: _Rate = 0.01) -> Server:
+def adagrad(learning_rate: Positive = 0.01) -> Server:
   """Returns FedAdagrad.
 
   Args:
     learning_rate: learning rate of the server.
   """
-  return _of_rate(learning_rate, _adagrad)
+  return _with_rate(learning_rate, _adagrad)
 
 
-def _of_rate(learning_rate, make):
+def _with_rate(learning_rate, make):
   return Server(lambda hparams: make(hparams['server_learning_rate']),
                 {'server_learning_rate': learning_rate})
-
-
-def _momentum(learning_rate, beta):
-  return optax.sgd(learning_rate, momentum=beta)
 
 
 def _averaged(learning_rate, beta):

@@ -137,7 +137,7 @@ KINDS: dict[str, Kind] = {
         result='moon_jax.algorithms.compress:Compressor'),
     'privacy': Kind(
         _in('config.kinds', 'none')
-        | _in('algorithms.privacy', 'client', 'example'),
+        | _in('algorithms.privacy', client='Client', example='Example'),
         'client(clip=1, noise_multiplier=1)'),
     'clock': Kind(
         _in('config.kinds', 'none')
@@ -146,7 +146,8 @@ KINDS: dict[str, Kind] = {
         returns='a moon_jax.clock.Clock', result='moon_jax.data.clock:Clock',
         values=('num_clients', 'seed')),
     'rounds': Kind(
-        _in('simulation.server_steps', 'synchronous', 'fedbuff', 'fedasync'),
+        _in('simulation.server_steps', synchronous='Synchronous',
+            fedbuff='FedBuff', fedasync='FedAsync'),
         'fedbuff(concurrency=10, buffer_size=5)'),
     'staleness': Kind(
         _in('algorithms.asynchronous', 'constant', 'polynomial', 'hinge'),

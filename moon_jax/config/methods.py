@@ -107,3 +107,11 @@ METHODS: dict[str, Method] = {
         reason='since it takes updates for gradient steps'),
     'centralized': Method('all data in one place', kind='reference'),
 }
+
+
+def title(name: str) -> str:
+  """Returns the title of a method, by the name of its function.
+
+  An algorithm that is not built in has its name.
+  """
+  return METHODS[name].title if name in METHODS else name

@@ -95,6 +95,15 @@ else:
       return Annotated[kind, _Run(True)]
 
 
+# Types of numbers with their usual limits.
+NonNegative = Annotated[float, annotated_types.Ge(0)]
+Positive = Annotated[float, annotated_types.Gt(0)]
+Fraction = Annotated[float, annotated_types.Ge(0), annotated_types.Le(1)]
+BelowOne = Annotated[float, annotated_types.Ge(0), annotated_types.Lt(1)]
+Natural = Annotated[int, annotated_types.Ge(0)]
+Count = Annotated[int, annotated_types.Ge(1)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Part:
   """A call: the name of a function, and arguments by name.

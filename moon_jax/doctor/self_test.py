@@ -130,7 +130,7 @@ def _round():
   mesh = devices.mesh(1)
   return round_lib.Round(
       RoundProgram(
-          _model(), _MOON, optimizers.of('sgd'), augment.keep,
+          _model(), _MOON, optimizers.resolve('sgd'), augment.keep,
           functools.partial(augment.normalize, mean=MEAN, std=STD)),
       mesh), mesh
 

@@ -104,7 +104,7 @@ def all_finite(tree: Any) -> jax.Array:
   """Returns whether all floating-point numbers of the tree are finite."""
   leaves = [x for x in jax.tree.leaves(tree)
             if jnp.issubdtype(x.dtype, jnp.inexact)]
-  small = Flat.of([x for x in leaves if x.size < _LARGE])
+  small = Flat.from_tree([x for x in leaves if x.size < _LARGE])
   large = [x for x in leaves if x.size >= _LARGE]
   return jnp.all(jnp.stack([jnp.array(True)] + [
       jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((small, large))]))

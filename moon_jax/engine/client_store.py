@@ -75,7 +75,7 @@ def filled(like: Any, num_clients: int) -> Any:
   return jax.tree.map(fill, like)
 
 
-def of_runs(stores: Sequence[Any]) -> Any:
+def joined(stores: Sequence[Any]) -> Any:
   """Returns the client state of R runs, given that of each, [1, C, ...].
 
   That of a single run is its own, whose rows are written without copies, and

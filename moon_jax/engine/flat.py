@@ -21,7 +21,7 @@ class Flat:
   add in front are axes of all arrays of the tree.
 
   Examples:
-    >>> flat = Flat.of({'w': jnp.ones((2, 3)), 'b': jnp.ones(3)})
+    >>> flat = Flat.from_tree({'w': jnp.ones((2, 3)), 'b': jnp.ones(3)})
     >>> jax.tree.leaves(flat)[0].shape
     (9,)
     >>> flat.tree()['w'].shape
@@ -33,7 +33,7 @@ class Flat:
     self._like = like  # the structure of the tree; type and shape of its arrays
 
   @classmethod
-  def of(cls, tree: Any) -> 'Flat':
+  def from_tree(cls, tree: Any) -> 'Flat':
     """Returns the tree in arrays [N]."""
     leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, tree))
     shapes = tuple((str(x.dtype), x.shape) for x in leaves)

@@ -228,8 +228,8 @@ def finish(program: RoundProgram, view: View, examples: Examples, lane: Lane,
   client, message = algorithm.finish(
       lane.trained, with_examples(program, view, examples))
   local = algorithm.local_model(lane.trained, view)
-  update = jax.tree.map(jnp.subtract, Flat.of(local['params']),
-                        Flat.of(view.variables['params']))
+  update = jax.tree.map(jnp.subtract, Flat.from_tree(local['params']),
+                        Flat.from_tree(view.variables['params']))
   models: KeptModels | tuple[()] = ()
   if program.keep_models:
     personal = algorithm.personal_model
@@ -239,5 +239,5 @@ def finish(program: RoundProgram, view: View, examples: Examples, lane: Lane,
         lane.trained, with_examples(program, view, examples))
                         if personal else ())
   message = message._replace(
-      mean=Flat.of(message.mean), total=Flat.of(message.total))
+      mean=Flat.from_tree(message.mean), total=Flat.from_tree(message.total))
   return Result(client, message, update, models)

@@ -245,7 +245,7 @@ def places(shapes: Sequence[Shape], num_lanes: int,
   """
   rows_DL = np.zeros((num_devices, num_lanes // num_devices), np.int64)
   jobs_D = np.zeros(num_devices, np.int64)
-  found: dict[int, Place] = {}
+  place_of_run: dict[int, Place] = {}
   order = sorted(range(len(shapes)), key=lambda r: -shapes[r].num_rows)
   for run in order:
     shape = shapes[run]
@@ -258,11 +258,11 @@ def places(shapes: Sequence[Shape], num_lanes: int,
     block = slice(first, first + count), slice(lane, lane + width)
     rows_DL[block] += shape.num_rows
     jobs_D[first:first + count] += shape.jobs_per_device
-    found[run] = Place(shape, np.arange(num_lanes).reshape(
+    place_of_run[run] = Place(shape, np.arange(num_lanes).reshape(
         rows_DL.shape)[block].reshape(-1))
   joined = Shape(int(rows_DL.max()), num_lanes, shapes[0].batch_size,
                  int(jobs_D.max()), num_devices)
-  return joined, [found[run] for run in range(len(shapes))]
+  return joined, [place_of_run[run] for run in range(len(shapes))]
 
 
 def rows(num_steps: np.ndarray, shape: Shape) -> np.ndarray:

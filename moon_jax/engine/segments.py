@@ -60,14 +60,14 @@ def train(program: RoundProgram, inputs: Inputs, clients_J: Any
   frozen_RN = (_frozen_outputs(program, inputs, clients_J)
                if program.freeze_once else None)
 
-  def of_lanes(function, job, job_L, is_read_L, *lanes):
+  def map_lanes(function, job, job_L, is_read_L, *lanes):
     """Calls a function of a job's view and, where `is_read_L`, examples."""
-    def of_job(job, j, is_read, *lane):
+    def call(job, j, is_read, *lane):
       return function(program, job.view, _own_examples(
           program, inputs, j, is_read), *lane)
 
     # Maps over the whole job, since its view may have no lane axis.
-    return jax.vmap(of_job, in_axes=(
+    return jax.vmap(call, in_axes=(
         _axes(program, inputs), 0, 0, *(0 for _ in lanes)))(
             job, job_L, is_read_L, *lanes)
 
@@ -97,7 +97,7 @@ def train(program: RoundProgram, inputs: Inputs, clients_J: Any
     job = _jobs_of_lanes(program, inputs, accumulators.clients_J, job_L)
     lanes = jax.tree.map(
         functools.partial(accumulate.where, starts_L),
-        of_lanes(local.start, job, job_L, starts_L), lanes)
+        map_lanes(local.start, job, job_L, starts_L), lanes)
 
     def run_row(t, carry):
       lanes, metrics_TL = carry
@@ -111,13 +111,13 @@ def train(program: RoundProgram, inputs: Inputs, clients_J: Any
         begin, end, run_row, (lanes, metrics_TL))
     accumulators = accumulate.add(
         accumulators, ends_L, job_L, table.jobs, lanes.is_finite,
-        of_lanes(finish, job, job_L, ends_L, lanes))
+        map_lanes(finish, job, job_L, ends_L, lanes))
     return lanes, accumulators, metrics_TL
 
   # A Python 0 has a weak type, which would trace run_segment twice.
   _, accumulators, metrics_TL = lax.fori_loop(
       jnp.int32(0), table.num_segments[0], run_segment,
-      _initial(program, inputs, clients_J, of_lanes, step_lanes))
+      _initial(program, inputs, clients_J, map_lanes, step_lanes))
   return accumulators, metrics_TL
 
 
@@ -149,7 +149,7 @@ def _over_lanes(function, in_axes, *args):
   return jax.tree.map(lambda x: x[None], function(*lane))
 
 
-def _initial(program, inputs, clients_J, of_lanes, step_lanes):
+def _initial(program, inputs, clients_J, map_lanes, step_lanes):
   """Returns the initial carry of the loop over segments, all zeros."""
   num_rows, num_lanes = inputs.table.job_TL.shape
   zeros = lambda shape, tree: jax.tree.map(
@@ -158,9 +158,9 @@ def _initial(program, inputs, clients_J, of_lanes, step_lanes):
   def run_once(job_L):
     job = _jobs_of_lanes(program, inputs, clients_J, job_L)
     all_L = jnp.ones(num_lanes, bool)
-    lanes = zeros((), of_lanes(local.start, job, job_L, all_L))
+    lanes = zeros((), map_lanes(local.start, job, job_L, all_L))
     _, metrics_L = step_lanes(lanes, job, job_L, jnp.int32(0))
-    return lanes, metrics_L, of_lanes(local.finish, job, job_L, all_L, lanes)
+    return lanes, metrics_L, map_lanes(local.finish, job, job_L, all_L, lanes)
 
   lanes, metrics_L, result_L = jax.eval_shape(
       run_once, jnp.zeros(num_lanes, jnp.int32))

@@ -23,7 +23,7 @@ class TrainingSet:
   """Training examples, replicated on the devices or sharded each round.
 
   Attributes:
-    spec: the partition spec of the examples that `of_round` returns.
+    spec: the partition spec of the examples that `for_round` returns.
     frozen: the frozen weights of the network, on each device.
   """
 
@@ -36,7 +36,7 @@ class TrainingSet:
     self._stored = stored if shard_size else devices.put(
         jax.tree.map(mapped.aligned, stored), mesh)
 
-  def of_round(self, table: Table) -> tuple[Table, TrainData]:
+  def for_round(self, table: Table) -> tuple[Table, TrainData]:
     """Returns the table and the examples of a round.
 
     Its indices become those of each device's examples, if these are sharded.

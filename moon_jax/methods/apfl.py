@@ -17,23 +17,20 @@ before the gradient of v_i; a_i has the gradient <v_i - w_i, a_i g_v +
 average uniformly.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge, Le
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Fraction
 from moon_jax.methods.ditto import ditto, personal, sent
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.models import joint
 
 
 @checked
-def apfl(alpha: Annotated[float, Ge(0), Le(1)] = 0.5,
-         adaptive: bool = False) -> Algorithm:
+def apfl(alpha: Fraction = 0.5, adaptive: bool = False) -> Algorithm:
   """Returns APFL. Client state is v_i, and a_i - alpha if `adaptive`.
 
   Args:

@@ -19,24 +19,20 @@ two examples is left out. No code is known; the optimizer is open, here gradient
 descent.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Count, Natural, NonNegative
 from moon_jax.methods import last_layer, prototypes
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def ccvr(num_virtual: Annotated[int, Ge(1)] = 500,
-         calibration_rate: Annotated[float, Ge(0)] = 0.1,
-         calibration_steps: Annotated[int, Ge(0)] = 100,
-         head: str = 'out') -> Algorithm:
+def ccvr(num_virtual: Count = 500, calibration_rate: NonNegative = 0.1,
+         calibration_steps: Natural = 100, head: str = 'out') -> Algorithm:
   """Returns FedAvg with CCVR; it is FedAvg for other rounds than the last.
 
   Args:

@@ -15,19 +15,17 @@ code averages uniformly (--weighting=uniform). The choice of lam on validation
 data is left out.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge
 import optax
 
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.models import joint
 
 
 @checked
-def ditto(lam: Annotated[float, Ge(0)] = 1.0) -> Algorithm:
+def ditto(lam: NonNegative = 1.0) -> Algorithm:
   """Returns Ditto. Client state is v_i.
 
   Args:

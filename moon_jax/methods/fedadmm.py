@@ -19,14 +19,13 @@ whose message is lost after training moves w_i and y_i, but its Delta_i never
 reaches w^t. The released code draws each client's number of local epochs.
 """
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from annotated_types import Ge, Gt
 import jax
 import optax
 
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative, Positive
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.feddyn import with_regularizer, zeros
 
@@ -39,8 +38,7 @@ class State(NamedTuple):
 
 
 @checked
-def fedadmm(rho: Annotated[float, Gt(0)] = 0.01,
-            eta: Annotated[float, Ge(0)] = 1.,
+def fedadmm(rho: Positive = 0.01, eta: NonNegative = 1.,
             form: Literal['paper', 'released'] = 'paper') -> Algorithm:
   """Returns FedADMM.
 

@@ -17,26 +17,22 @@ statistics of w^t. Batches divide all examples, in the order of the client's
 list, so those at the ends of the share may be shorter.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge, Le
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Examples, Message
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Count, Fraction, Natural, NonNegative
 from moon_jax.errors import require
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def fedala(head: str = 'out', eta: Annotated[float, Ge(0)] = 1.0,
-           share: Annotated[float, Ge(0), Le(1)] = 0.8,
-           threshold: Annotated[float, Ge(0)] = 0.1,
-           ala_batch: Annotated[int, Ge(1)] = 10,
-           max_epochs: Annotated[int, Ge(0)] = 100) -> Algorithm:
+def fedala(head: str = 'out', eta: NonNegative = 1.0, share: Fraction = 0.8,
+           threshold: NonNegative = 0.1, ala_batch: Count = 10,
+           max_epochs: Natural = 100) -> Algorithm:
   """Returns FedALA.
 
   Args:

@@ -17,16 +17,15 @@ weight of w_i in u_i may be negative, unlike in the paper. With |w_i - w_j|^2
 far above sigma, clients train alone.
 """
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from annotated_types import Ge, Gt
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked, FromRun
+from moon_jax.config.parts import checked, FromRun, NonNegative, Positive
 from moon_jax.methods.fedavg import fedavg
 
 
@@ -38,9 +37,8 @@ class Cloud(NamedTuple):
 
 
 @checked
-def fedamp(num_clients: FromRun[int], alpha: Annotated[float, Gt(0)] = 0.01,
-           sigma: Annotated[float, Gt(0)] = 1.0,
-           lam: Annotated[float, Ge(0)] = 0.01) -> Algorithm:
+def fedamp(num_clients: FromRun[int], alpha: Positive = 0.01,
+           sigma: Positive = 1.0, lam: NonNegative = 0.01) -> Algorithm:
   """Returns FedAMP for `num_clients` clients.
 
   Args:

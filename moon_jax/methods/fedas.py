@@ -21,16 +21,14 @@ averages the statistics with the body.
 """
 
 import functools
-from typing import Annotated
 
-from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative
 from moon_jax.errors import UserError
 from moon_jax.methods import labels, parts
 
@@ -39,8 +37,7 @@ _dot = functools.partial(jnp.matmul, precision='highest')
 
 
 @checked
-def fedas(head: str = 'out',
-          align_rate: Annotated[float, Ge(0)] = 0.01) -> Algorithm:
+def fedas(head: str = 'out', align_rate: NonNegative = 0.01) -> Algorithm:
   """Returns FedAS, for classification.
 
   Args:

@@ -13,22 +13,19 @@ biases; the defaults are its settings for CIFAR-10. The recorded loss and a
 model's mutable state (batch statistics) are those before the perturbation.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.fedsam import uphill
 
 
 @checked
-def fedasam(rho: Annotated[float, Ge(0)] = 0.7,
-            eta: Annotated[float, Ge(0)] = 0.2) -> Algorithm:
+def fedasam(rho: NonNegative = 0.7, eta: NonNegative = 0.2) -> Algorithm:
   """Returns FedASAM.
 
   Args:

@@ -20,23 +20,20 @@ the partitions iid and dirichlet, class by class with shards or --noshuffle.
 """
 
 import functools
-from typing import Annotated
 
-from annotated_types import Ge
 import jax
 from jax import lax
 import optax
 
 from moon_jax import optimizers
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Natural
 from moon_jax.methods import fedavg as fedavg_lib
 from moon_jax.methods import parts
 
 
 @checked
-def fedbabu(head: str = 'out',
-            finetune_epochs: Annotated[int, Ge(0)] = 5) -> Algorithm:
+def fedbabu(head: str = 'out', finetune_epochs: Natural = 5) -> Algorithm:
   """Returns FedBABU.
 
   Args:

@@ -32,18 +32,19 @@ def without_and_with_statistics(variables):
       jax.tree_util.keystr(path, simple=True, separator='/').rpartition('/')[0]
       for tree in stats.values()
       for path, _ in jax.tree_util.tree_leaves_with_path(tree)} - {''}
-  others, norms = (_of_layers(variables['params'], layers, is_in)
+  others, norms = (_select_layers(variables['params'], layers, is_in)
                    for is_in in (False, True))
   return {'params': others}, {'params': norms, **stats} if stats else {}
 
 
-def _of_layers(params, layers, is_in, path=''):
+def _select_layers(params, layers, is_in, path=''):
   """Returns the parameters of these layers, or of all others."""
-  found = {}
+  selected = {}
   for name, x in params.items():
     at = f'{path}{name}'
     if isinstance(x, dict):
-      found[name] = _of_layers(x, layers, is_in, f'{at}/')
+      selected[name] = _select_layers(x, layers, is_in, f'{at}/')
     elif (at.rpartition('/')[0] in layers) == is_in:
-      found[name] = x
-  return {name: x for name, x in found.items() if not isinstance(x, dict) or x}
+      selected[name] = x
+  return {name: x for name, x in selected.items()
+          if not isinstance(x, dict) or x}

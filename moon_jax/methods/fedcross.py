@@ -21,22 +21,21 @@ known; a third party's (TsingZ0/PFLlib@d832e76, servercross.py) sums the cosines
 of layers instead.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Ge, Le
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked, FromRun
+from moon_jax.config.parts import checked, Fraction, FromRun
 from moon_jax.errors import require
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
 def fedcross(num_clients: FromRun[int],
-             alpha: Annotated[float, Ge(0), Le(1)] = 0.99,
+             alpha: Fraction = 0.99,
              selection: Literal['lowest', 'highest', 'in_order'] = 'lowest'
              ) -> Algorithm:
   """Returns FedCross for two or more clients, which all train each round.

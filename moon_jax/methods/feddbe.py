@@ -18,22 +18,19 @@ all clients should take part, as in https://github.com/TsingZ0/DBE (by which 1/2
 and the mean over features F are). A client that was never sampled has p_i = 0.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge, Le
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Fraction, NonNegative
 from moon_jax.methods import last_layer
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def feddbe(kappa: Annotated[float, Ge(0)] = 50.0,
-           mean_decay: Annotated[float, Ge(0), Le(1)] = 1.0,
+def feddbe(kappa: NonNegative = 50.0, mean_decay: Fraction = 1.0,
            head: str = 'out') -> Algorithm:
   """Returns FedDBE; 50 and 1 are the released values for a CNN.
 

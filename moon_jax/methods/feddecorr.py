@@ -17,21 +17,20 @@ form="released" computes it, with Z the features of mean 0 and unbiased variance
     beta / (N d (d - 1)) sum_{j != k} (Z^T Z)_{jk}^2
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative
 from moon_jax.methods.fedavg import with_terms
 
 _EPSILON = 1e-8  # added to variances: a feature may be constant
 
 
 @checked
-def feddecorr(decorr_weight: Annotated[float, Ge(0)] = 0.1,
+def feddecorr(decorr_weight: NonNegative = 0.1,
               form: Literal['paper', 'released'] = 'paper') -> Algorithm:
   """Returns FedDecorr.
 

@@ -21,13 +21,13 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def feddisco(a: Annotated[float, Ge(0)] = 0.5,
+def feddisco(a: NonNegative = 0.5,
              b: Annotated[float, Ge(-1)] = 0.1) -> Algorithm:
   """Returns FedDisco, for classification; at a = b = 0 it is FedAvg.
 

@@ -18,21 +18,19 @@ g_i. The released code has alpha_i = alpha n / |D_i|, n the mean of |D_i|
 """
 
 import functools
-from typing import Annotated
 
-from annotated_types import Ge, Gt
 import jax
 import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked, FromRun
+from moon_jax.config.parts import checked, FromRun, NonNegative, Positive
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def feddyn(num_clients: FromRun[int], alpha: Annotated[float, Gt(0)] = 0.01,
-           mean_examples: Annotated[float, Ge(0)] = 0.) -> Algorithm:
+def feddyn(num_clients: FromRun[int], alpha: Positive = 0.01,
+           mean_examples: NonNegative = 0.) -> Algorithm:
   """Returns FedDyn.
 
   Args:

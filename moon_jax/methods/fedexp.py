@@ -17,19 +17,17 @@ accuracy oscillates less; moon_jax evaluates the last one. A model's mutable
 state (batch statistics) is averaged.
 """
 
-from typing import Annotated
 
-from annotated_types import Gt
 import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Positive
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def fedexp(epsilon: Annotated[float, Gt(0)] = 0.001) -> Algorithm:
+def fedexp(epsilon: Positive = 0.001) -> Algorithm:
   """Returns FedExP.
 
   Args:

@@ -18,23 +18,20 @@ all else of P at 0; l1=True is its norm. L_i is on the training examples; the
 paper holds some out. There is no global model: the mean of the v_i is reported.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge, Le
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked, FromRun
+from moon_jax.config.parts import checked, Count, Fraction, FromRun, NonNegative
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def fedfomo(num_clients: FromRun[int], num_models: Annotated[int, Ge(1)] = 5,
-            epsilon: Annotated[float, Ge(0), Le(1)] = 0.3,
-            epsilon_decay: Annotated[float, Ge(0)] = 0.05,
+def fedfomo(num_clients: FromRun[int], num_models: Count = 5,
+            epsilon: Fraction = 0.3, epsilon_decay: NonNegative = 0.05,
             l1: bool = False) -> Algorithm:
   """Returns FedFomo.
 

@@ -19,23 +19,20 @@ have equal weights, --weighting=uniform; and the teacher for M = 1 is the first
 model that a worker received, which is not done here.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge, Gt
 import jax
 import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Count, NonNegative, Positive
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import with_terms
 
 
 @checked
-def fedgkd(gamma: Annotated[float, Ge(0)] = 0.2,
-           buffer: Annotated[int, Ge(1)] = 5,
-           tau: Annotated[float, Gt(0)] = 1.0) -> Algorithm:
+def fedgkd(gamma: NonNegative = 0.2, buffer: Count = 5,
+           tau: Positive = 1.0) -> Algorithm:
   """Returns FedGKD.
 
   Args:

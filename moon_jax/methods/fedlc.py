@@ -15,19 +15,17 @@ for clients with one class. This is the softmax cross-entropy of calibrated
 logits that the abstract describes. No code of theirs is known.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge
 import jax.numpy as jnp
 
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def fedlc(tau: Annotated[float, Ge(0)] = 1.0) -> Algorithm:
+def fedlc(tau: NonNegative = 1.0) -> Algorithm:
   """Returns FedLC.
 
   Args:

@@ -22,22 +22,20 @@ A model's mutable state (batch statistics) is averaged as in FedAvg.
 """
 
 import functools
-from typing import Annotated
 
-from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.wrap import wrap
-from moon_jax.config.parts import checked, FromRun
+from moon_jax.config.parts import checked, FromRun, NonNegative
 from moon_jax.errors import UserError
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.fedprox import with_proximal
 
 
 @checked
-def fednova(proximal_mu: Annotated[float, Ge(0)] = 0.) -> Algorithm:
+def fednova(proximal_mu: NonNegative = 0.) -> Algorithm:
   """Returns FedNova; equal to FedAvg if all clients make equally many steps.
 
   Args:

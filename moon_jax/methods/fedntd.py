@@ -13,21 +13,19 @@ form="released" has the factor tau^2 of the code of the authors on the KL
 divergence, https://github.com/Lee-Gihun/FedNTD; their tau is 1.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Ge, Gt
 import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative, Positive
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import with_terms
 
 
 @checked
-def fedntd(distill_weight: Annotated[float, Ge(0)] = 1.0,
-           tau: Annotated[float, Gt(0)] = 1.0,
+def fedntd(distill_weight: NonNegative = 1.0, tau: Positive = 1.0,
            form: Literal['paper', 'released'] = 'paper') -> Algorithm:
   """Returns FedNTD.
 

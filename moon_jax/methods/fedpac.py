@@ -23,22 +23,18 @@ client keeps phi_i and a class C_j; a class without any C_j is not aligned.
 """
 
 import functools
-from typing import Annotated
-
-from annotated_types import Ge, Le
 
 from moon_jax import losses
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked, FromRun
+from moon_jax.config.parts import checked, Fraction, FromRun, NonNegative
 from moon_jax.methods import last_layer, parts, prototypes, simplex
 from moon_jax.methods.fedavg import with_terms
 
 
 @checked
-def fedpac(num_clients: FromRun[int], lam: Annotated[float, Ge(0)] = 1.0,
-           head_fraction: Annotated[float, Ge(0), Le(1)] = 1 / 6,
-           head: str = 'out') -> Algorithm:
+def fedpac(num_clients: FromRun[int], lam: NonNegative = 1.0,
+           head_fraction: Fraction = 1 / 6, head: str = 'out') -> Algorithm:
   """Returns FedPAC.
 
   Args:
@@ -59,7 +55,7 @@ def fedpac(num_clients: FromRun[int], lam: Annotated[float, Ge(0)] = 1.0,
     theta = {name: x for name, x in trained['params'].items() if name != head}
     return (), Message(
         {**trained, 'params': theta},
-        total=prototypes.of_client(trained, view),
+        total=prototypes.client_sums(trained, view),
         each=(trained['params'][head], *prototypes.statistics(
             view.variables, view)))
 

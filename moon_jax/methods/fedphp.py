@@ -18,23 +18,21 @@ to norm 100 is left out. The client uses h_i.
 """
 
 import functools
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Ge, Le
 import jax
 import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
-from moon_jax.config.parts import checked, FromRun
+from moon_jax.config.parts import checked, Fraction, FromRun
 from moon_jax.errors import require
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def fedphp(lam: Annotated[float, Ge(0), Le(1)] = 0.1,
-           mu_max: Annotated[float, Ge(0), Le(1)] = 0.9,
+def fedphp(lam: Fraction = 0.1, mu_max: Fraction = 0.9,
            transfer: Literal['kd', 'mmd'] = 'kd',
            participation: FromRun[float] = 1.0) -> Algorithm:
   """Returns FedPHP. Client state is h_i and n.

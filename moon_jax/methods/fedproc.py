@@ -17,21 +17,18 @@ with unit length; here the network stays as it is. Their weights for the average
 are those of clients 0, 1 ... whichever take part, which is not done here.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge
 import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Count
 from moon_jax.methods import prototypes
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def fedproc(total_rounds: Annotated[int, Ge(1)] = 100,
-            head: str = 'out') -> Algorithm:
+def fedproc(total_rounds: Count = 100, head: str = 'out') -> Algorithm:
   """Returns FedProc.
 
   Args:
@@ -44,7 +41,7 @@ def fedproc(total_rounds: Annotated[int, Ge(1)] = 100,
     def sums(batch):
       outputs, _ = view.model.apply(
           variables, batch.inputs, batch.mask, train=False)
-      return prototypes.of_batch(losses.unit(outputs.projection), batch, view)
+      return prototypes.batch_sums(losses.unit(outputs.projection), batch, view)
     return view.client, Message(variables, view.examples.sum(sums))
 
   return fedavg()._replace(

@@ -21,21 +21,21 @@ the mean of (z - C_y)^2 over examples and features, C_ij is the mean of the z
 that the loss has seen in the last epoch, and C_j is the plain mean of C_ij.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
 from moon_jax import losses
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
-from moon_jax.config.parts import checked, FromRun
+from moon_jax.config.parts import checked, FromRun, NonNegative
 from moon_jax.methods import last_layer, prototypes
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def fedproto(lam: Annotated[float, Ge(0)] = 1.0,
+def fedproto(lam: NonNegative = 1.0,
              form: Literal['paper', 'released'] = 'paper', head: str = 'out',
              local_epochs: FromRun[int] = 1) -> Algorithm:
   """Returns FedProto.
@@ -46,14 +46,12 @@ def fedproto(lam: Annotated[float, Ge(0)] = 1.0,
     head: name of the last layer.
   """
   is_paper = form == 'paper'
-  model_of = lambda trained, view=None: {
-      name: tree for name, tree in trained.items() if name != 'seen'}
 
   def loss(model, trained, batch, view):
     outputs, variables = model.apply(
-        model_of(trained), batch.inputs, batch.mask, train=True)
+        mixing.model_of(trained), batch.inputs, batch.mask, train=True)
     z_BF, global_ = outputs.projection, view.server
-    sums = prototypes.of_batch(z_BF, batch, view)
+    sums = prototypes.batch_sums(z_BF, batch, view)
     if is_paper:
       distance_K = losses.representation_distance_B(
           sums.means(global_.mean_KF), global_.mean_KF)
@@ -64,28 +62,29 @@ def fedproto(lam: Annotated[float, Ge(0)] = 1.0,
     per_epoch = jnp.maximum(view.num_steps // local_epochs, 1)
     seen = jax.tree.map(  # in this epoch
         lambda old, new: jnp.where(batch.step % per_epoch == 0, 0, old) + new,
-        trained['seen'], jax.lax.stop_gradient(sums))
+        trained['carried'], jax.lax.stop_gradient(sums))
     return (model.task.loss(outputs.logits, batch)
             + view.hparams['lam'] * distance,
-            LossAux({**variables, 'seen': seen}, {'distance': distance}))
+            LossAux(mixing.carry(variables, seen), {'distance': distance}))
 
   def finish(trained, view):
-    own, seen = model_of(trained), trained['seen']
-    return own, Message((), prototypes.of_client(own, view) if is_paper
-                        else seen.of_means())
+    own, seen = mixing.model_of(trained), trained['carried']
+    return own, Message((), prototypes.client_sums(own, view) if is_paper
+                        else seen.means_as_sums())
 
   return fedavg()._replace(
       init_server=lambda variables: prototypes.none(variables, head),
       per_client_init=True, init_client=lambda variables: variables,
-      start=lambda view: {
-          **view.client, 'seen': prototypes.zeros(view.variables, head)},
+      start=lambda view: mixing.carry(
+          view.client, prototypes.zeros(view.variables, head)),
       loss=loss, finish=finish,
       reads_examples=is_paper,
       aggregate=lambda variables, server, message, call: (
           variables, server.updated(message.total), {}),
-      evaluated=lambda variables, clients: clients, local_model=model_of,
+      evaluated=lambda variables, clients: clients,
+      local_model=mixing.model_of,
       personal_model=lambda trained, view: last_layer.with_nearest(
-          model_of(trained), view.server.mean_KF,
+          mixing.model_of(trained), view.server.mean_KF,
           view.server.is_known_K & (view.label_counts > 0), head),
       hparams={'lam': lam}, penalties={'distance': 'lam'},
       made_of=('fedproto',),

@@ -10,20 +10,18 @@ https://arxiv.org/abs/1812.06127, equation 2.
 `with_proximal` adds the term to the loss F_i of another algorithm.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge
 import optax
 
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.wrap import wrap
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative
 from moon_jax.errors import UserError
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def fedprox(mu: Annotated[float, Ge(0)] = 0.01) -> Algorithm:
+def fedprox(mu: NonNegative = 0.01) -> Algorithm:
   """Returns FedProx.
 
   Args:
@@ -32,7 +30,8 @@ def fedprox(mu: Annotated[float, Ge(0)] = 0.01) -> Algorithm:
   return _with_term(fedavg(), mu, 'mu')
 
 
-def with_proximal(algorithm: Algorithm, mu: float) -> Algorithm:
+@checked
+def with_proximal(algorithm: Algorithm, mu: NonNegative) -> Algorithm:
   """Returns `algorithm` with the proximal term of FedProx in its loss.
 
   Args:
@@ -41,7 +40,7 @@ def with_proximal(algorithm: Algorithm, mu: float) -> Algorithm:
       hparams['proximal_mu'], an array in the compiled program.
 
   Raises:
-    UserError: if the algorithm has a proximal term.
+    UserError: if `mu` is negative, or the algorithm has a proximal term.
 
   Examples:
     >>> algorithm = moon_jax.with_proximal(moon_jax.moon(mu=1.0), mu=0.01)

@@ -21,21 +21,19 @@ their last ReLU, and averages clients with equal weights, --weighting=uniform.
 
 from typing import Annotated
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge
 
 from moon_jax import losses
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Count, NonNegative, Positive
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import with_terms
 
 
 @checked
-def fedrcl(scl_weight: Annotated[float, Ge(0)] = 1.0,
-           penalty_weight: Annotated[float, Ge(0)] = 1.0,
-           tau: Annotated[float, Gt(0)] = 0.05,
-           threshold: Annotated[float, Ge(-1)] = 0.7,
-           hardest: Annotated[int, Ge(1)] = 2) -> Algorithm:
+def fedrcl(scl_weight: NonNegative = 1.0, penalty_weight: NonNegative = 1.0,
+           tau: Positive = 0.05, threshold: Annotated[float, Ge(-1)] = 0.7,
+           hardest: Count = 2) -> Algorithm:
   """Returns FedRCL.
 
   Args:

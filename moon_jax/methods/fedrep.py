@@ -19,19 +19,16 @@ train the head in 10 of 15 epochs (head_fraction 0.67), or in 10 of 11. After
 the last round it trains heads for 10 or more epochs, which is left out here.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge, Le
 
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Fraction
 from moon_jax.methods import parts
 from moon_jax.methods.fedper import fedper
 
 
 @checked
-def fedrep(head: str = 'out',
-           head_fraction: Annotated[float, Ge(0), Le(1)] = 0.5) -> Algorithm:
+def fedrep(head: str = 'out', head_fraction: Fraction = 0.5) -> Algorithm:
   """Returns FedRep.
 
   Args:

@@ -19,22 +19,19 @@ head begins as the initial generic head, as in PFLlib
 personal heads is left out.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative
 from moon_jax.methods import labels, last_layer, parts
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def fedrod(head: str = 'out',
-           gamma: Annotated[float, Ge(0)] = 1.0) -> Algorithm:
+def fedrod(head: str = 'out', gamma: NonNegative = 1.0) -> Algorithm:
   """Returns FedRoD, for classification.
 
   Args:

@@ -15,19 +15,18 @@ there have no bias; here a_k scales the bias too.
 """
 
 import functools
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Ge, Le
 import jax.numpy as jnp
 
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Fraction
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def fedrs(alpha: Annotated[float, Ge(0), Le(1)] = 0.5,
+def fedrs(alpha: Fraction = 0.5,
           form: Literal['paper', 'released'] = 'paper') -> Algorithm:
   """Returns FedRS.
 

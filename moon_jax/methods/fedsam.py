@@ -15,22 +15,20 @@ recorded loss and a model's mutable state (batch statistics) are those before
 the perturbation.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative
 from moon_jax.methods.fedavg import fedavg
 
 _EPSILON = 1e-16  # the smallest norm, as in the code of Caldarola et al.
 
 
 @checked
-def fedsam(rho: Annotated[float, Ge(0)] = 0.1) -> Algorithm:
+def fedsam(rho: NonNegative = 0.1) -> Algorithm:
   """Returns FedSAM.
 
   Args:

@@ -18,23 +18,27 @@ the mean of -lam g_i over all N clients to that of w_i over S: averaged="all".
 Then a client whose message is lost after training moves g_i, but not the mean.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Ge, Gt, Le
 import jax
 import optax
 
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked, FromRun
+from moon_jax.config.parts import (
+  checked,
+  Fraction,
+  FromRun,
+  NonNegative,
+  Positive,
+)
 from moon_jax.methods import feddyn
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.fedsam import uphill
 
 
 @checked
-def fedspeed(num_clients: FromRun[int], lam: Annotated[float, Gt(0)] = 10.,
-             rho: Annotated[float, Ge(0)] = 0.1,
-             alpha: Annotated[float, Ge(0), Le(1)] = 1.,
+def fedspeed(num_clients: FromRun[int], lam: Positive = 10.,
+             rho: NonNegative = 0.1, alpha: Fraction = 1.,
              averaged: Literal['cohort', 'all'] = 'cohort') -> Algorithm:
   """Returns FedSpeed, by default with the numbers of the released code.
 

@@ -18,21 +18,19 @@ B - 1. A batch of one example has no L_V and L_U; there the released code has
 NaN.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import with_terms
 
 
 @checked
-def feduv(std_coeff: Annotated[float, Ge(0)] = 2.5,
-          unif_coeff: Annotated[float, Ge(0)] = 0.5) -> Algorithm:
+def feduv(std_coeff: NonNegative = 2.5,
+          unif_coeff: NonNegative = 0.5) -> Algorithm:
   """Returns FedUV; it is FedAvg if both weights are 0.
 
   Args:

@@ -14,23 +14,21 @@ begin with draws of their own. Paper and code average uniformly
 (--weighting=uniform). Here both networks have the same architecture.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Ge, Le
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax import losses
 from moon_jax.algorithms.base import Algorithm, LossAux
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Fraction
 from moon_jax.methods import labels
 from moon_jax.methods.ditto import ditto, personal, sent
 from moon_jax.models import joint
 
 
 @checked
-def fml(alpha: Annotated[float, Ge(0), Le(1)] = 0.5,
-        beta_meme: Annotated[float, Ge(0), Le(1)] = 0.5,
+def fml(alpha: Fraction = 0.5, beta_meme: Fraction = 0.5,
         first_local: Literal['random', 'global'] = 'random') -> Algorithm:
   """Returns FML. Client state is the local network.
 

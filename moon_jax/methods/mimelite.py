@@ -17,27 +17,22 @@ same steps.
 The local optimizer must be SGD without momentum of its own.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge, Lt
 import jax
 import optax
 
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import BelowOne, checked
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def mimelite(mime_beta: Annotated[float, Ge(0), Lt(1)] = 0.9) -> Algorithm:
+def mimelite(mime_beta: BelowOne = 0.9) -> Algorithm:
   """Returns MimeLite.
 
   Args:
-    mime_beta: momentum, at least 0 and below 1; 0 is FedAvg.
-
-  Raises:
-    UserError: if mime_beta is not at least 0 and below 1.
+    mime_beta: momentum; 0 is FedAvg.
   """
 
   def transform_grads(grads, view):

@@ -31,32 +31,28 @@ Section 4.6 compares with an l2 penalty: `moon_l2` has |z - z_glob| for l_con.
 """
 
 import functools
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from annotated_types import Ge, Gt
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from moon_jax import losses, platforms
-from moon_jax.algorithms.base import Algorithm, LossAux, Message
-from moon_jax.config.parts import checked
-from moon_jax.methods.fedavg import fedavg
+from moon_jax.algorithms.base import Algorithm, Message
+from moon_jax.config.parts import checked, Count, NonNegative, Positive
+from moon_jax.methods.fedavg import with_terms
 from moon_jax.methods.fedprox import with_proximal
 
 _FEW_MODELS = 4  # up to which accelerators project previous models unrolled
 _FEW_WEIGHTS = 2**20  # of a model, up to which accelerators stack models
 
 
-_Weight = Annotated[float, Ge(0)]
-
-
 @checked
-def moon(num_negatives: Annotated[int, Ge(1)] = 1, mu: _Weight = 5.0,
-         temperature: Annotated[float, Gt(0)] = 0.5,
+def moon(num_negatives: Count = 1, mu: NonNegative = 5.0,
+         temperature: Positive = 0.5,
          first_negative: Literal['none', 'random'] = 'none',
          pool: Literal['newest', 'released'] = 'newest',
-         proximal_mu: _Weight = 0.0) -> Algorithm:
+         proximal_mu: NonNegative = 0.0) -> Algorithm:
   """Returns MOON.
 
   Args:
@@ -70,21 +66,24 @@ def moon(num_negatives: Annotated[int, Ge(1)] = 1, mu: _Weight = 5.0,
       is the order of the released code.
     proximal_mu: weight of the proximal term of FedProx in the loss; 0 has none.
 
-  Raises:
-    UserError: if an argument is out of range.
-
   Examples:
     >>> algorithm = moon_jax.moon(num_negatives=2, mu=1.0)
   """
   init_fn = pool_of_one if first_negative == 'random' else empty_pool
-  made = fedavg()._replace(
+  made = with_penalty(contrastive_B, mu, temperature=temperature)._replace(
       init_client=functools.partial(init_fn, num_negatives),
-      finish=functools.partial(finish, POOLS[pool]),
-      frozen=frozen, loss=functools.partial(loss, contrastive_B),
-      hparams={'mu': mu, 'temperature': temperature},
-      penalties={'contrastive_loss': 'mu'},
+      finish=functools.partial(finish, POOLS[pool]), frozen=frozen,
       draws_client_state=first_negative == 'random')
   return with_proximal(made, proximal_mu) if proximal_mu else made
+
+
+def with_penalty(penalty_B_fn, mu, **hparams):
+  """Returns FedAvg with mu times the mean of a penalty of z, which is recorded.
+  """
+  return with_terms(
+      lambda outputs, batch, view: {'contrastive_loss': losses.masked_mean(
+          penalty_B_fn(outputs.projection, batch, view), batch.mask)},
+      {'contrastive_loss': 'mu'}, {'mu': mu, **hparams})
 
 
 class Memory(NamedTuple):
@@ -218,19 +217,8 @@ def contrastive_B(z_BF, batch, view):
       view.hparams['temperature'], _num_filled(view.client))
 
 
-def loss(penalty_B_fn, model, variables, batch, view):
-  """Returns the batch mean of CE + mu * penalty; records the penalty."""
-  outputs, variables = model.apply(
-      variables, batch.inputs, batch.mask, train=True)
-  task_loss = model.task.loss(outputs.logits, batch)
-  penalty_B = penalty_B_fn(outputs.projection, batch, view)
-  penalty = losses.masked_mean(penalty_B, batch.mask)
-  total = task_loss + view.hparams['mu'] * penalty
-  return total, LossAux(variables, {'contrastive_loss': penalty})
-
-
 @checked
-def moon_l2(mu: _Weight = 5.0) -> Algorithm:
+def moon_l2(mu: NonNegative = 5.0) -> Algorithm:
   """Returns the l2 ablation of MOON.
 
   On the command line it is --algorithm=moon_l2.
@@ -238,11 +226,9 @@ def moon_l2(mu: _Weight = 5.0) -> Algorithm:
   Args:
     mu: weight of the distance between representations; 0 is FedAvg.
   """
-  return fedavg()._replace(
+  return with_penalty(distance_B, mu)._replace(
       frozen=lambda model, batch, view: projection(
-          model, view.variables, batch),
-      loss=functools.partial(loss, distance_B), hparams={'mu': mu},
-      penalties={'contrastive_loss': 'mu'})
+          model, view.variables, batch))
 
 
 def distance_B(z_BF, batch, view):

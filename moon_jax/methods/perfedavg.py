@@ -16,23 +16,21 @@ whole batch if that is too small. A client uses w^t after a step of size alpha
 on all its examples. No code was released; the paper averages uniformly.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Ge, Gt
 import jax
 import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative, Positive
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def perfedavg(alpha: Annotated[float, Ge(0)] = 0.01,
-              order: Literal['fo', 'hf'] = 'fo',
-              delta: Annotated[float, Gt(0)] = 0.001) -> Algorithm:
+def perfedavg(alpha: NonNegative = 0.01, order: Literal['fo', 'hf'] = 'fo',
+              delta: Positive = 0.001) -> Algorithm:
   """Returns Per-FedAvg.
 
   Args:
@@ -46,13 +44,13 @@ def perfedavg(alpha: Annotated[float, Ge(0)] = 0.01,
     alpha, delta = view.hparams['alpha'], view.hparams['delta']
     value_and_grad = jax.value_and_grad(objective, has_aux=True)
     grad = lambda params, batch: value_and_grad(params, batch)[1]
-    found, v = value_and_grad(
+    value, v = value_and_grad(
         optax.tree.add_scale(params, -alpha, grad(params, d)), others[0])
     if order == 'fo':
-      return found, v
+      return value, v
     ahead, behind = (grad(optax.tree.add_scale(params, step, v), others[1])
                      for step in (delta, -delta))
-    return found, optax.tree.add_scale(
+    return value, optax.tree.add_scale(
         v, -alpha / (2 * delta), optax.tree.sub(ahead, behind))
 
   return fedavg()._replace(

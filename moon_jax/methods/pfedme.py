@@ -7,7 +7,7 @@ NeurIPS 2020, https://arxiv.org/abs/2006.08848, algorithm 1.
     w_i <- w_i - lr lam (w_i - theta)                                   from w^t
     w^{t+1} = (1 - b) w^t + b mean_i w_i
 
-    w_i, theta -> trained['params'], trained['theta']; lr', b -> hparams
+    w_i, theta -> trained['params'], trained['carried']; lr', b -> hparams
 
 As in the released code (https://github.com/CharlieDinh/pFedMe) theta begins at
 w^t and is kept from step to step. That code evaluates w_i, decays theta and
@@ -15,24 +15,22 @@ averages by |D_i|; the paper uniformly (--weighting=uniform). Momentum and
 weight decay act on w_i alone.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge, Gt
 import jax
 from jax import lax
 import jax.numpy as jnp
 import optax
 
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, LossAux
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Count, NonNegative, Positive
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def pfedme(lam: Annotated[float, Gt(0)] = 15.0,
-           inner_steps: Annotated[int, Ge(1)] = 5,
-           personal_learning_rate: Annotated[float, Ge(0)] = 0.05,
-           server_beta: Annotated[float, Ge(0)] = 1.0) -> Algorithm:
+def pfedme(lam: Positive = 15.0, inner_steps: Count = 5,
+           personal_learning_rate: NonNegative = 0.05,
+           server_beta: NonNegative = 1.0) -> Algorithm:
   """Returns pFedMe. Clients keep nothing between rounds.
 
   Args:
@@ -60,12 +58,14 @@ def pfedme(lam: Annotated[float, Gt(0)] = 15.0,
         (personal(trained, view), jnp.float32(0))))
     apart = optax.tree.norm(optax.tree.sub(w, state['params']), squared=True)
     return value + lam / 2 * apart, LossAux(
-        {**state, 'params': w, 'theta': state['params']}, {})
+        mixing.carry({**state, 'params': w}, state['params']), {})
 
   return fedavg()._replace(
-      start=lambda view: {**view.variables, 'theta': view.variables['params']},
-      loss=loss, local_model=sent, personal_model=personal,
-      finish=lambda trained, view: fedavg().finish(sent(trained, view), view),
+      start=lambda view: mixing.carry(
+          view.variables, view.variables['params']),
+      loss=loss, local_model=mixing.model_of, personal_model=personal,
+      finish=lambda trained, view: fedavg().finish(
+          mixing.model_of(trained), view),
       aggregate=lambda w, server, message, call: (
           {**message.mean, 'params': optax.tree.add_scale(
               w['params'], call.hparams['server_beta'],
@@ -75,11 +75,6 @@ def pfedme(lam: Annotated[float, Gt(0)] = 15.0,
                'server_beta': server_beta})
 
 
-def sent(trained, view):
-  """Returns w_i."""
-  return {name: tree for name, tree in trained.items() if name != 'theta'}
-
-
 def personal(trained, view):
   """Returns theta."""
-  return {**sent(trained, view), 'params': trained['theta']}
+  return {**mixing.model_of(trained), 'params': trained['carried']}

@@ -31,7 +31,7 @@ class ClassSums(NamedTuple):
     mean_KF = self.sum_KF / jnp.maximum(self.count_K, 1)[:, None]
     return jnp.where(self.count_K[:, None] > 0, mean_KF, otherwise_KF)
 
-  def of_means(self) -> 'ClassSums':
+  def means_as_sums(self) -> 'ClassSums':
     """Returns the sums in which each class has its mean as the one example."""
     return ClassSums(self.means(jnp.zeros_like(self.sum_KF)),
                      jnp.float32(self.count_K > 0))
@@ -68,20 +68,19 @@ def none(variables: Variables, head: str = 'out') -> Prototypes:
   return Prototypes(sum_KF, count_K > 0)
 
 
-def of_batch(z_BF: jax.Array, batch: Batch, view: View) -> ClassSums:
+def batch_sums(z_BF: jax.Array, batch: Batch, view: View) -> ClassSums:
   """Returns the sums of a batch, of representations z."""
   one_BK = jnp.float32(labels.is_label_BK(batch, view)) * batch.mask[:, None]
   sum_KF = jnp.einsum('bk,bf->kf', one_BK, z_BF, precision='highest')
   return ClassSums(sum_KF, jnp.sum(one_BK, 0))
 
 
-def of_client(variables: Variables, view: View) -> ClassSums:
+def client_sums(variables: Variables, view: View) -> ClassSums:
   """Returns the sums of a client's examples, of representations by a model."""
   return _sums(variables, view, lambda z_BF, batch: ())[0]
 
 
-def statistics(variables: Variables, view: View
-               ) -> tuple[jax.Array, jax.Array]:
+def statistics(variables: Variables, view: View) -> tuple[jax.Array, jax.Array]:
   """Returns h [K, F], and the variance of its estimate by the examples.
 
       h_k = p(k) m_k,  m_k = E[z | k],  variance = (E |z|^2 - |h|^2) / |D|
@@ -91,7 +90,7 @@ def statistics(variables: Variables, view: View
   features that are far from 0. It reads the examples twice.
   """
   num_examples = jnp.float32(view.num_examples)
-  sums = of_client(variables, view)
+  sums = client_sums(variables, view)
   mean_KF = sums.means(jnp.zeros_like(sums.sum_KF))
 
   def square(batch):
@@ -123,7 +122,7 @@ def _sums(variables, view, square_fn):
   """
   def sums(batch):
     z_BF = _representations(variables, view, batch)
-    return of_batch(z_BF, batch, view), square_fn(z_BF, batch)
+    return batch_sums(z_BF, batch, view), square_fn(z_BF, batch)
 
   return view.examples.sum(sums)
 

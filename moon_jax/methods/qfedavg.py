@@ -19,20 +19,18 @@ momentum, so that g_i is a sum of gradients. If all F_i^q are 0 in float32, the
 model does not change.
 """
 
-from typing import Annotated
 
-from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, NonNegative
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def qfedavg(q: Annotated[float, Ge(0)] = 1.0) -> Algorithm:
+def qfedavg(q: NonNegative = 1.0) -> Algorithm:
   """Returns q-FedAvg.
 
   Args:

@@ -1,7 +1,7 @@
 """The algorithm of a configuration, with all that wraps it.
 
-`moon_jax.config.methods` has the rows of the methods; what they keep and send
-is found by tracing them.
+`moon_jax.config.methods` has the rows of the methods; tracing shows what they
+keep and send.
 """
 
 import functools
@@ -23,8 +23,6 @@ from moon_jax.algorithms import (
   server,
 )
 from moon_jax.algorithms.base import Algorithm, Batch, Message
-from moon_jax.algorithms.compress import Compressor
-from moon_jax.algorithms.privacy import Privacy
 from moon_jax.config import Config, parts
 from moon_jax.config.kinds import ROBUST, UPDATE_ATTACKS
 from moon_jax.config.methods import Method, METHODS
@@ -81,7 +79,7 @@ def keeps_client_state(config: Config) -> bool:
 
   True of your own algorithm, of which it is not known.
   """
-  compressor = compressor_of(config)
+  compressor = parts.make('compress', config.compress)
   return (config.algorithm.is_own
           or compressor is not None and compressor.has_feedback
           or any(traffic(name).keeps_client_state for name in (
@@ -104,15 +102,10 @@ def method(config: Config) -> Method:
 
   The reason of its needs is that of an aggregation that is a method.
   """
-  found = METHODS.get(config.algorithm.name, Method())
+  row = METHODS.get(config.algorithm.name, Method())
   if config.aggregation.name in METHODS:
-    found = found._replace(reason=METHODS[config.aggregation.name].reason)
-  return found
-
-
-def title(name: str) -> str:
-  """Returns the name of an algorithm in tables."""
-  return METHODS[name].title if name in METHODS else name
+    row = row._replace(reason=METHODS[config.aggregation.name].reason)
+  return row
 
 
 def combined(config: Config) -> Algorithm:
@@ -139,23 +132,25 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
       configuration's.
   """
   algorithm = combined(config)
-  private, server_step = privacy_of(config), parts.make('server', config.server)
-  if private and private.is_by_example:
+  server_step = parts.make('server', config.server)
+  private = parts.make('privacy', config.privacy)
+  by_client = isinstance(private, privacy.Client)
+  if isinstance(private, privacy.Example):
     algorithm = privacy.with_private_gradients(
         algorithm, private.clip, private.noise_multiplier)
   algorithm = algorithm._replace(
       hparams={**algorithm.hparams, **server_step.hparams})
   cohort_size = cohort_size or config.cohort_size()
-  if private and private.noise_by == 'clients':  # before it is compressed
+  if by_client and private.noise_by == 'clients':  # before it is compressed
     algorithm = privacy.with_local_noise(
         algorithm, private.clip, private.noise_multiplier)
-  if compressor := compressor_of(config):
+  if compressor := parts.make('compress', config.compress):
     algorithm = compress.with_compression(algorithm, compressor)
   rule, attack = rule_of(config, cohort_size), attack_of(config)
   if rule or attack:
     algorithm = robust.with_rule(
         algorithm, rule or robust.mean(), attack, cohort_size)
-  if config.clips_updates() and private:
+  if by_client and private.noise_by == 'server':
     algorithm = privacy.with_adaptive_clipping(
         algorithm, private.clip, cohort_size, private.noise_multiplier,
         private.quantile
@@ -170,16 +165,6 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
         algorithm, rounds.max_staleness,
         parts.make('staleness', rounds.staleness), rounds.form)
   return algorithm
-
-
-def privacy_of(config: Config) -> Privacy | None:
-  """Returns the differential privacy of a run; None without --privacy."""
-  return parts.make('privacy', config.privacy)
-
-
-def compressor_of(config: Config) -> Compressor | None:
-  """Returns the compressor of client updates; None without --compress."""
-  return parts.make('compress', config.compress)
 
 
 def attack_of(config: Config) -> attacks.Attack | None:
@@ -203,7 +188,7 @@ def attack_of(config: Config) -> attacks.Attack | None:
         'the paper is 0, with which they send the mean of honest updates', '',
         f'Give {setting("attack.z")}=1.5, or raise '
         f'{setting("attack.attackers")}')
-  return attacks.of_clients(craft, b, n, config.split_seed())
+  return attacks.make(craft, b, n, config.split_seed())
 
 
 def dropout_rate(config: Config) -> float:
@@ -281,8 +266,6 @@ def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
   if rule.trusted is not None:
     _check_trusted(config, rule.trusted)
   return rule
-
-
 
 
 def _check_trusted(config, client):

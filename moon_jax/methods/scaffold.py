@@ -33,15 +33,15 @@ message is lost after training, c_i moves and c does not: from then on c differs
 from that mean.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Ge
 import jax
 import jax.numpy as jnp
+import optax
 
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.wrap import wrap
-from moon_jax.config.parts import checked, FromRun
+from moon_jax.config.parts import checked, FromRun, NonNegative
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.fedprox import with_proximal
 
@@ -50,7 +50,7 @@ Form = Literal['paper', 'niid_bench']
 
 @checked
 def scaffold(num_clients: FromRun[int], form: Form = 'paper',
-             proximal_mu: Annotated[float, Ge(0)] = 0.) -> Algorithm:
+             proximal_mu: NonNegative = 0.) -> Algorithm:
   """Returns SCAFFOLD.
 
   Args:
@@ -59,9 +59,6 @@ def scaffold(num_clients: FromRun[int], form: Form = 'paper',
       momentum 0; or "niid_bench", after each step of SGD with any momentum, as
       in NIID-Bench's code.
     proximal_mu: weight of the proximal term of FedProx in the loss; 0 has none.
-
-  Raises:
-    UserError: if there is no such form.
   """
   made = with_control_variates(fedavg(), num_clients, form)
   return with_proximal(made, proximal_mu) if proximal_mu else made
@@ -78,15 +75,11 @@ def with_control_variates(algorithm: FromRun[Algorithm],
     num_clients: N, all clients of the federation, sampled or not.
     form: "paper" or "niid_bench", which takes momentum.
 
-  Raises:
-    UserError: if there is no such form.
-
   Examples:
     >>> algorithm = moon_jax.with_control_variates(
     ...     moon_jax.moon(mu=1.0), num_clients=10)
   """
-  def zeros(variables):
-    return jax.tree.map(jnp.zeros_like, variables['params'])
+  zeros = lambda variables: optax.tree.zeros_like(variables['params'])
 
   def transform_grads(grads, view):
     if form != 'paper':

@@ -52,7 +52,7 @@ def prepare(config: Config, call: Callable[..., Any] | None = None,
   workdir = Workdir(config, inputs_of(config, call), root)
   return Prepared(
       config, workdir, processes.run_on_first_process(workdir.check),
-      lambda: build.of_valid(
+      lambda: build.from_valid(
           config, call(sources.load_dataset, config.dataset, config.data_dir),
           init_variables=_initial(config, call)), name)
 

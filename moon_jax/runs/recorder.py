@@ -415,7 +415,7 @@ def _needs_local_models(config, rounds_done):
 def metrics_line(config, simulation, record, interrupt, progress):
   """Evaluates a trained round if it is due; returns its line of metrics.jsonl.
 
-  The line has the metrics of training (`simulation.records.of_round`), of
+  The line has the metrics of training (`simulation.records.round_metrics`), of
   evaluations (`Evaluator.test`, `Evaluator.test_clients`), the privacy loss
   (`summary.privacy_spent`) and the times.
   """

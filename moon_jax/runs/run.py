@@ -310,7 +310,7 @@ class Runs:
     found: dict[tuple, list[int]] = {}
     largest: dict[tuple, RoundSpec] = {}
     for index, spec in zip(group, self.specs(group)):
-      facts = tuple(agreement.of(spec).items())
+      facts = tuple(agreement.shared_values(spec).items())
       found.setdefault(facts, []).append(index)
       largest[facts] = max(largest.get(facts, spec), spec, key=size_of)
     for facts, runs in found.items():

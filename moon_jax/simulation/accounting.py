@@ -10,7 +10,7 @@ from moon_jax.data import cohort
 from moon_jax.errors import require_package, setting, UserError
 from moon_jax.methods import registry
 
-_LEAST, _MOST = 1e-2, 1e4  # noise multipliers among which one is found
+_LEAST, _MOST = 1e-2, 1e4  # noise multipliers to choose from
 _DIGITS = 4
 
 
@@ -46,14 +46,14 @@ def with_noise(config: Config) -> Config:
     low, high = (middle, high) if spent(math.exp(middle)) > target else (
         low, middle)
   scale = 10**(_DIGITS - 1 - math.floor(high / math.log(10)))
-  found = math.ceil(math.exp(high) * scale) / scale
-  if private['noise_multiplier'] not in (0, found):
+  multiplier = math.ceil(math.exp(high) * scale) / scale
+  if private['noise_multiplier'] not in (0, multiplier):
     raise UserError(
         'privacy.noise_multiplier', 'must not be given with '
-        f'{setting("privacy.epsilon", target)}, for which it is {found}',
+        f'{setting("privacy.epsilon", target)}, for which it is {multiplier}',
         private['noise_multiplier'],
         'Remove one of them')
-  given = dict(config.privacy.arguments) | {'noise_multiplier': found}
+  given = dict(config.privacy.arguments) | {'noise_multiplier': multiplier}
   return dataclasses.replace(config, privacy=parts.normal('privacy', Part(
       config.privacy.name, tuple(given.items()))))
 

@@ -2,9 +2,9 @@
 
 The runs of a program share its compiled round, its data set and its devices.
 Each run has its own row of the state, its own hyperparameters and its own rows
-of the table. `of` describes a run by values that are equal for runs that may
-share a program. Sweeps group their runs by them; `check` refuses other runs.
-`program_key` groups configurations before their data are split.
+of the table. `shared_values` describes a run by values that are equal for runs
+that may share a program. Sweeps group their runs by them; `check` refuses other
+runs. `program_key` groups configurations before their data are split.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -116,8 +116,8 @@ def program_key(config: Config) -> tuple:
   partition = config.partition.name
   seed = () if partition == 'file' else (config.split_seed(),)
   split = values(set(_SPLIT) - {'seed', 'partition_seed'}) + seed
-  optimizer = optimizers.of(config.optimizer)
-  found: dict[str, Any] = dict(values(flags_with(varies=''))) | {
+  optimizer = optimizers.resolve(config.optimizer)
+  shared: dict[str, Any] = dict(values(flags_with(varies=''))) | {
       'algorithm': _value(registry.make(config)),
       'optimizer': _value(optimizer._replace(hparams={})),
       # RoundProgram.freeze_once needs inputs that several epochs share.
@@ -128,28 +128,28 @@ def program_key(config: Config) -> tuple:
       'new_clients above 0': config.new_clients > 0}
   # RoundProgram.freeze_once also needs clients without common examples.
   if partition == 'file' or config.partition.is_own:
-    found['the split of a file or of your own'] = split
+    shared['the split of a file or of your own'] = split
   if partition == 'feature_noise':  # noise is a property of examples
-    found['the noise of feature_noise'] = split
+    shared['the noise of feature_noise'] = split
   if config.labels.name != 'clean' or config.attack.name == 'label_flip':
-    found['the labels of clients'] = (
+    shared['the labels of clients'] = (
         fields['labels'], fields['attack'], split)
   if config.attack.name == 'backdoor':  # its images are copies
-    found['the images of a backdoor'] = tuple(fields.items())
-  return tuple(found.items())
+    shared['the images of a backdoor'] = tuple(fields.items())
+  return tuple(shared.items())
 
 
-def of(spec: RoundSpec) -> dict[str, Hashable]:
+def shared_values(spec: RoundSpec) -> dict[str, Hashable]:
   """Returns what runs of a program must share, by name."""
   # Models of clients are evaluated where their examples are.
   is_alone = bool(spec.shard_size) and spec.program.keep_models
-  return {**of_federation(spec.federation),
+  return {**federation_values(spec.federation),
           _FROZEN: spec.program.freeze_once,
           _EVALUATED: is_alone and object()}  # equal to no other
 
 
-def of_federation(federation: Federation) -> dict[str, Hashable]:
-  """Returns the part of `of` that does not depend on devices."""
+def federation_values(federation: Federation) -> dict[str, Hashable]:
+  """Returns the part of `shared_values` that does not depend on devices."""
   data = federation.data
   return {
       **{name: getattr(federation, name) for name in _SETTINGS},
@@ -231,7 +231,7 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
     return type(x), frozenset(map(inner, x))
   if isinstance(x, type | types.ModuleType | types.BuiltinFunctionType):
     return x
-  return _of_object(x, inner)
+  return _object_value(x, inner)
 
 
 def _globals(code, variables, seen):
@@ -265,7 +265,7 @@ def _content(cell):
     return _EMPTY
 
 
-def _of_object(x, inner):
+def _object_value(x, inner):
   names = getattr(x, '__dict__', {}).keys()
   if dataclasses.is_dataclass(x):  # such as a module of Flax
     # A subclass may have attributes that are no fields.

@@ -58,11 +58,11 @@ def federation(config: Config, dataset: Dataset | None = None,
     UserError: naming the flag, its value and a remedy, if the configuration
       cannot be run.
   """
-  return of_valid(
+  return from_valid(
       checks.validate(config), dataset, clients, cohorts, init_variables)
 
 
-def of_valid(config: Config, dataset: Dataset | None = None,
+def from_valid(config: Config, dataset: Dataset | None = None,
              clients: list[np.ndarray] | None = None,
              cohorts: list[list[int]] | None = None,
              init_variables: Variables | None = None) -> Federation:
@@ -88,13 +88,12 @@ def of_valid(config: Config, dataset: Dataset | None = None,
   algorithm = registry.make(
       dataclasses.replace(config, rounds=Part('synchronous'))
       if config.is_asynchronous() else config, max(map(len, cohorts)))
-  _check_has_global_model(config, algorithm)
   _check_counts_once(config, parts.clients)
   clock = registry.clock_of(config)
   from_file = init_variables if config.init_from else None
   if clock or from_file is not None:
     traced = round_spec.trace(
-        dataset, network, algorithm, optimizers.of(config.optimizer))
+        dataset, network, algorithm, optimizers.resolve(config.optimizer))
   if from_file is not None:
     init_variables = initial_state.checked(
         from_file, traced.model, setting('init_from', config.init_from))
@@ -112,7 +111,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
       'input_noise_std': _noise_std(config, parts.clients, dataset),
       'validation': parts.validation, 'test_sets': test_sets,
       'metrics': metric_functions.from_flag(config.metrics),
-      **_of_clients(config, parts),
+      **_evaluation_of_clients(config, parts),
       'keep_local_models': config.save_local_models,
       # Examples that stay in a file are read round by round.
       'shard_data': (
@@ -123,7 +122,7 @@ def of_valid(config: Config, dataset: Dataset | None = None,
   return made
 
 
-def _of_clients(config, parts):
+def _evaluation_of_clients(config, parts):
   """Returns the fields of evaluations of clients."""
   if not config.client_eval_every:
     return {}
@@ -201,19 +200,10 @@ def _check_keeps_split(config):
 
 
 def _check_counts_once(config, clients):
-  """Checks that a private example is in one client, whose steps epsilon counts.
-  """
+  """Checks that a private example is in one client, as epsilon assumes."""
   if config.privacy.name == 'example' and not clients_lib.are_disjoint(clients):
     raise UserError('privacy=example', 'needs clients that share no examples',
                     setting('partition', config.partition), 'Give another one')
-
-
-def _check_has_global_model(config, algorithm):
-  if config.keep_best and algorithm.per_client_init:
-    raise UserError(
-        'keep_best', 'saves the global model',
-        f'{setting("algorithm", config.algorithm)}, which has none '
-        '(per_client_init)', 'Remove one of them')
 
 
 @errors.naming(**{name: f'rounds.{name}' for name in (

@@ -63,7 +63,7 @@ def validate(config: Config) -> Config:
   if config.cohort.name != 'file':  # the cohorts are checked when they are read
     registry.rule_of(config, config.cohort_size())
   registry.attack_of(config)
-  registry.compressor_of(config)
+  parts.make('compress', config.compress)
   if config.clock.name != 'file':  # read later
     registry.clock_of(dataclasses.replace(
         config, clock=parts.Part(config.clock.name, tuple(
@@ -189,8 +189,8 @@ def _shown(config, *names):
       for name in names)
 
 
-_PRIVATE_BY_EXAMPLE = 'fedavg', 'fedprox', 'moon', 'moon_l2', 'solo', (
-    'centralized')
+_PRIVATE_BY_EXAMPLE = (
+    'fedavg', 'fedprox', 'moon', 'moon_l2', 'solo', 'centralized')
 
 
 def _check_paths(config):
@@ -375,9 +375,10 @@ def _check_evaluation(config):
   require(after < config.num_rounds or not after, 'early_stopping_after',
           f'must be below {setting("num_rounds", config.num_rounds)}', after,
           f'Lower it, or remove {setting("early_stopping")}')
-  require(not config.keep_best or config.algorithm.name != 'solo', 'keep_best',
-          'saves the global model', f'{setting("algorithm")}=solo, which has '
-          'none', 'Remove one of them')
+  require(not config.keep_best or not registry.combined(config).per_client_init,
+          'keep_best', 'saves the global model',
+          f'{setting("algorithm", config.algorithm)}, which has none '
+          '(per_client_init)', 'Remove one of them')
   require(not config.client_test_fraction or config.client_eval_every,
           'client_test_fraction',
           f'holds out examples for {setting("client_eval_every")}',
@@ -411,7 +412,7 @@ def _check_needs(config):
   require('all_clients' not in needs or not config.misses_clients(),
           _given(config, 'algorithm'), 'trains all clients in each round',
           _shown(config, 'participation', 'cohort'), 'Remove them')
-  optimizer = optimizers.of(config.optimizer)
+  optimizer = optimizers.resolve(config.optimizer)
   settings = {'optimizer': optimizer.name, **optimizer.hparams}
   needed = {name: value for name, value in needs.items()
             if name not in ('all_clients', 'num_clients')}

@@ -35,7 +35,7 @@ class Outcomes(NamedTuple):
     return {f'{name}_{metric}': plain(mean(sum_C))
             for metric, sum_C in self.metrics.items()}
 
-  def of(self, clients: Any) -> 'Outcomes':
+  def select(self, clients: Any) -> 'Outcomes':
     """Returns those of some clients."""
     return jax.tree.map(lambda x_C: x_C[clients], self)
 
@@ -57,16 +57,16 @@ def per_client(client_N: np.ndarray, outcomes_N: Outcomes,
                       outcomes_N)._replace(counts=counts)
 
 
-def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
-               heldout: Outcomes | None,
-               names: Sequence[str] | None = None) -> dict[str, Any]:
+def cohort_metrics(last_round: LastRound, outcomes: Mapping[str, Outcomes],
+                   heldout: Outcomes | None,
+                   names: Sequence[str] | None = None) -> dict[str, Any]:
   """Returns metrics over clients, and "clients" with one list per column.
 
-  `found` has the outcomes of global_own, local_own, local_test and maybe
+  `outcomes` are those of global_own, local_own, local_test and maybe
   local_heldout of the round's clients that were not left out; `heldout` those
   of the global model on the held-out examples of all clients.
   """
-  found = {name: outcomes.known() for name, outcomes in found.items()}
+  outcomes = {name: sums.known() for name, sums in outcomes.items()}
   jobs, ran_J = last_round.table.jobs, last_round.ran_J
   columns = {'client': jobs.client[ran_J].tolist()}
   if names:
@@ -77,14 +77,14 @@ def of_clients(last_round: LastRound, found: Mapping[str, Outcomes],
       'cosine_with_mean': last_round.metrics.cosine_J}.items()}
   line: dict[str, Any] = {}
   for name in 'global_own', 'local_own', 'local_test':
-    line |= over_clients(name, found[name], is_short=True)
-    columns |= found[name].columns(name)
+    line |= over_clients(name, outcomes[name], is_short=True)
+    columns |= outcomes[name].columns(name)
   if heldout is not None:
     heldout = heldout.known()
-    of_local = found['local_heldout']
+    of_local = outcomes['local_heldout']
     line |= over_clients('global_heldout', heldout)
     line |= over_clients('local_heldout', of_local)
-    heldout = heldout.of(columns['client'])
+    heldout = heldout.select(columns['client'])
     columns |= {'num_heldout': heldout.counts.tolist(),
                 **heldout.columns('global_heldout'),
                 **of_local.columns('local_heldout')}
@@ -118,7 +118,7 @@ def over_clients(name: str, outcomes: Outcomes,
   has_C = outcomes.counts > 0
   if not has_C.any():
     return {}
-  metrics, loss_sum, counts = outcomes.of(has_C)
+  metrics, loss_sum, counts = outcomes.select(has_C)
   num_worst = max(1, len(counts) // 10)
   values = {}
   for metric, sum_C in metrics.items():

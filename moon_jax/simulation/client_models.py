@@ -75,22 +75,22 @@ def make(program: RoundProgram, mesh: Mesh, data_spec: PartitionSpec
   """
   keeps = _KEEPS in program.algorithm.made_of
 
-  def of_device(shared, clients_J, hparams_R, table, data):
+  def make_on_device(shared, clients_J, hparams_R, table, data):
     bound = program._replace(model=program.model.with_frozen(data.frozen))
     inputs = segments.Inputs(
         **shared, hparams=hparams_R, table=table, data=data)
 
-    def of_job(j):
+    def make_model(j):
       model = segments.own_model(bound, inputs, clients_J, j)
       if not keeps:
         return model
       has_kept, kept = jax.tree.map(lambda x_J: x_J[j], clients_J.own)
       return jax.tree.map(functools.partial(jnp.where, has_kept), kept, model)
 
-    return lax.map(of_job, jnp.arange(len(table.jobs.run)))
+    return lax.map(make_model, jnp.arange(len(table.jobs.run)))
 
   return jax.jit(jax.shard_map(
-      of_device, mesh=mesh, in_specs=(
+      make_on_device, mesh=mesh, in_specs=(
           WHOLE, SPLIT, WHOLE, round_lib.TABLE,
           TrainData(*[data_spec] * 3, frozen=WHOLE)),
       out_specs=SPLIT, check_vma=False))

@@ -116,29 +116,29 @@ def make_evaluate(program: RoundProgram, mesh: Mesh,
   `Outcomes` [R] over all S items, and the results of `each_fn` for each of
   them, [R, S, ...]. Devices share the items.
   """
-  def of_item(bound, variables, data, item):
+  def evaluate_item(bound, variables, data, item):
     outcomes_B, logits_B = _predict(bound, variables, data, item)
     return jax.tree.map(jnp.sum, outcomes_B), each_fn(outcomes_B, logits_B)
 
-  def of_model(bound, variables, data, items):
+  def evaluate_model(bound, variables, data, items):
     sums_S, each_S = lax.map(
-        lambda item: of_item(bound, variables, data, item), items)
+        lambda item: evaluate_item(bound, variables, data, item), items)
     return jax.tree.map(jnp.sum, sums_S), each_S
 
-  def of_device(variables_R, frozen, data, items):
+  def evaluate_on_device(variables_R, frozen, data, items):
     bound = program._replace(model=program.model.with_frozen(frozen))
     sums_R, each_R = lax.map(
-        lambda v: of_model(bound, v, data, items), variables_R)
+        lambda v: evaluate_model(bound, v, data, items), variables_R)
     return lax.psum(sums_R, devices.AXIS), each_R
 
   return jax.jit(jax.shard_map(
-      of_device, mesh=mesh, in_specs=(WHOLE, WHOLE, WHOLE, SPLIT),
+      evaluate_on_device, mesh=mesh, in_specs=(WHOLE, WHOLE, WHOLE, SPLIT),
       out_specs=(WHOLE, PartitionSpec(None, devices.AXIS)), check_vma=False))
 
 
 def _sums(program, models, num_batches, data, items):
   """Returns the sums over batches of each of several models (`_predict`)."""
-  def of_batch(s):
+  def sum_batch(s):
     item = jax.tree.map(lambda x: x[s], items)
     return tuple(
         jax.tree.map(jnp.sum, _predict(program, variables, data, item)[0])
@@ -146,58 +146,44 @@ def _sums(program, models, num_batches, data, items):
 
   return lax.fori_loop(
       0, num_batches,
-      lambda s, totals: jax.tree.map(jnp.add, totals, of_batch(s)),
+      lambda s, totals: jax.tree.map(jnp.add, totals, sum_batch(s)),
       jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype),
-                   jax.eval_shape(of_batch, 0)))
+                   jax.eval_shape(sum_batch, 0)))
 
 
-def make_evaluate_clients(program: RoundProgram, mesh: Mesh,
-                          specs: dict[str, PartitionSpec]) -> Callable:
+def make_evaluate_jobs(program: RoundProgram, mesh: Mesh,
+                       specs: dict[str, PartitionSpec]) -> Callable:
   """Returns the jitted evaluation of the models of J jobs.
 
-  It maps (global variables, frozen weights, models_J, test set, examples of
-  each set, `OwnExamples` of each set) to `Outcomes` [J] by name: global_own,
+  It maps (global variables, frozen weights, models_J, test set or (), examples
+  of each set, `OwnExamples` of each set) to `Outcomes` [J] by name: global_own,
   local_test, and local_NAME for each set. Each device evaluates one job after
-  another. `specs` has the partition spec of the examples of each set, own and
-  maybe heldout.
+  another. `specs` has the partition spec of the examples of each set, own or
+  heldout.
   """
-  def of_job(bound, variables, test, examples, job):
+  def evaluate_job(bound, variables, test, examples, job):
     local, own = job
-    found = {}
-    found['local_test'], = _sums(bound, [local], len(test.labels), (), test)
+    outcomes = {}
+    if test:
+      outcomes['local_test'], = _sums(
+          bound, [local], len(test.labels), (), test)
     for name, (index_SB, num_batches) in own.items():
       models = [local, variables] if name == 'own' else [local]
-      found[f'local_{name}'], *of_global = _sums(
+      outcomes[f'local_{name}'], *of_global = _sums(
           bound, models, num_batches, examples[name], index_SB)
       if of_global:
-        found[f'global_{name}'], = of_global
-    return found
+        outcomes[f'global_{name}'], = of_global
+    return outcomes
 
-  def of_device(variables, frozen, models_J, test, examples, own):
+  def evaluate_on_device(variables, frozen, models_J, test, examples, own):
     bound = program._replace(model=program.model.with_frozen(frozen))
-    return lax.map(lambda job: of_job(bound, variables, test, examples, job),
-                   (models_J, own))
+    return lax.map(functools.partial(
+        evaluate_job, bound, variables, test, examples), (models_J, own))
 
   return jax.jit(jax.shard_map(
-      of_device, mesh=mesh,
+      evaluate_on_device, mesh=mesh,
       in_specs=(WHOLE, WHOLE, SPLIT, WHOLE, specs, SPLIT), out_specs=SPLIT,
       check_vma=False))
-
-
-def make_evaluate_models(program: RoundProgram, mesh: Mesh) -> Callable:
-  """Returns the jitted evaluation of J models, each on examples of its own.
-
-  It maps (frozen weights, models_J, examples, `OwnExamples`) to `Outcomes` [J].
-  """
-  def of_device(frozen, models_J, data, own):
-    bound = program._replace(model=program.model.with_frozen(frozen))
-    return lax.map(lambda job: _sums(
-        bound, [job[0]], job[1].num_batches_J, data, job[1].index_JSB)[0],
-                   (models_J, own))
-
-  return jax.jit(jax.shard_map(
-      of_device, mesh=mesh, in_specs=(WHOLE, SPLIT, WHOLE, SPLIT),
-      out_specs=SPLIT, check_vma=False))
 
 
 class Evaluator:
@@ -237,6 +223,11 @@ class Evaluator:
       self._heldout = devices.put(TrainData(*(
           aligned(getattr(federation.data, f'{tests.part}_{field}')[index_H])
           for field in ('inputs', 'labels'))), mesh)
+      num_clients = len(tests.sizes)
+      self._client_H = np.repeat(np.arange(num_clients), tests.sizes)
+      self._heldout_counts = np.bincount(  # of predictions
+          self._client_H, self._task.counts(np.asarray(self._heldout.labels)),
+          num_clients).astype(np.int64)
       # Positions in `self._heldout`, by client and in batches.
       at_H = np.arange(len(index_H), dtype=np.int32)
       self._positions_C = np.split(at_H, np.cumsum(tests.sizes)[:-1])
@@ -246,13 +237,14 @@ class Evaluator:
                  constant_values=-1).reshape(-1, size), mesh, SPLIT)
     self._jitted = {each_fn: make_evaluate(spec.program, mesh, each_fn)
                     for each_fn in (NOTHING, LOGITS, OUTCOMES)}
-    self._jitted['clients'] = make_evaluate_clients(
+    self._jitted['clients'] = make_evaluate_jobs(
         spec.program, mesh, self._specs)
     if federation.evaluate_all:
       self._spec, self._training = spec, training
       self._jitted['own'] = client_models.make(
           spec.program, mesh, training.spec)
-      self._jitted['models'] = make_evaluate_models(spec.program, mesh)
+      self._jitted['models'] = make_evaluate_jobs(
+          spec.program, mesh, {'heldout': WHOLE})
     self._compiled: dict = like._compiled if like else {}
     self._num_examples_used = {} if not federation.eval_examples else {
         'test_examples': federation.num_test}
@@ -289,10 +281,10 @@ class Evaluator:
         lambda x: jax.ShapeDtypeStruct(
             (num_jobs, *x.shape), x.dtype,
             sharding=jax.NamedSharding(self._mesh, SPLIT)), variables)
-    kinds = [self._of_jobs(
+    kinds = [self._job_arguments(
         variables, models_J, table, data, np.zeros(num_jobs, bool))]
     if self._tests is not None:
-      kinds.append(self._of_heldout(variables))
+      kinds.append(self._heldout_arguments(variables))
     return [self._program(*kind) for kind in kinds]
 
   def _program(self, kind, *args):
@@ -367,31 +359,30 @@ class Evaluator:
     table, ran_J = last_round.table, last_round.ran_J
     clients, labels = (
         self._federation.clients, self._federation.data.train_labels)
-    found = devices.read(self._run(*self._of_jobs(
+    sums_J = devices.read(self._run(*self._job_arguments(
         variables, last_round.models_J, table, last_round.data, ran_J)),
-                         self._mesh)
+                          self._mesh)
     counts = {'own': np.array([
         self._task.counts(labels[clients[i]]).sum()
         for i in table.jobs.client[ran_J]], np.int64),
               'test': np.full(ran_J.sum(), self._counts['test'])}
     of_global = None
     if self._tests is not None:
-      of_global = self._of_global(variables).of(slice(len(clients)))
+      of_global = self._global_outcomes(variables).select(slice(len(clients)))
       counts['heldout'] = of_global.counts[table.jobs.client[ran_J]]
-    return self._num_examples_used | client_metrics.of_clients(last_round, {
-        name: jax.tree.map(lambda x_J: x_J[ran_J], sums)._replace(
+    return self._num_examples_used | client_metrics.cohort_metrics(last_round, {
+        name: sums.select(ran_J)._replace(
             counts=counts[name.partition('_')[2]])
-        for name, sums in found.items()}, of_global,
+        for name, sums in sums_J.items()}, of_global,
         clients_lib.names(clients))
 
-  def _of_global(self, variables):
+  def _global_outcomes(self, variables):
     """Returns outcomes of the global model on each client's held-out data."""
-    client_H = np.repeat(np.arange(len(self._tests.sizes)), self._tests.sizes)
     _, outcomes = devices.read(
-        self._run(*self._of_heldout(variables)), self._mesh)
-    return client_metrics.per_client(client_H, jax.tree.map(
-        lambda x: x.reshape(-1)[:len(client_H)], outcomes),
-        self._prediction_counts())
+        self._run(*self._heldout_arguments(variables)), self._mesh)
+    return client_metrics.per_client(self._client_H, jax.tree.map(
+        lambda x: x.reshape(-1)[:len(self._client_H)], outcomes),
+        self._heldout_counts)
 
   def test_all_clients(self, shared: Mapping[str, Any], hparams_R: Any,
                        rows: Callable, adapted: Callable) -> dict[str, Any]:
@@ -414,49 +405,48 @@ class Evaluator:
     if names:
       columns['name'] = [
           *names, *(clients_lib.names(federation.new_clients) or ())]
-    of_global = self._of_global(
+    of_global = self._global_outcomes(
         jax.tree.map(lambda x_R: x_R[0], shared['variables'])).known()
-    personal = self._of_models((client_J, self._run(
-        'own', shared, *self._of_own(hparams_R, rows, client_J)))
+    personal = self._model_outcomes((client_J, self._run(
+        'own', shared, *self._own_arguments(hparams_R, rows, client_J)))
         for client_J in self._batches_of_clients())
     columns |= {'num_heldout': of_global.counts.tolist(),
                 **of_global.columns('global_heldout'),
                 **personal.columns('personal_heldout')}
     over, old, new = (
         client_metrics.over_clients, slice(count), slice(count, None))
-    line = over('global_heldout', of_global.of(old)) | over(
-        'personal_heldout', personal.of(old))
+    line = over('global_heldout', of_global.select(old)) | over(
+        'personal_heldout', personal.select(old))
     if len(federation.new_clients):
       size = federation.cohort_size
-      of_new = self._of_models(map(adapted, np.split(
+      of_new = self._model_outcomes(map(adapted, np.split(
           np.arange(count, len(self._tests.sizes)),
           range(size, len(federation.new_clients), size))))
       is_new_C = np.arange(len(self._tests.sizes)) >= count
       of_new = of_new._replace(counts=of_new.counts * is_new_C)
       columns['is_new'] = is_new_C.tolist()
       columns |= of_new.columns('adapted_heldout')
-      line |= over('new_heldout', personal.of(new)) | over(
-          'new_adapted_heldout', of_new.of(new))
+      line |= over('new_heldout', personal.select(new)) | over(
+          'new_adapted_heldout', of_new.select(new))
     return line | {'clients': columns}
 
-  def _of_models(self, batches):
+  def _model_outcomes(self, batches):
     """Returns outcomes of models on their clients' held-out examples.
 
     They are of all clients. `batches` has pairs of clients, int [J], -1 for
     padding, and models [J]. Clients that are in none have 0.
     """
-    found = []
-    for client_J, models_J in batches:
-      sums = devices.read(self._run(
-          'models', self._frozen, models_J, self._heldout,
-          self._held_out_by(client_J)), self._mesh)
-      found.append((client_J, sums))
-    client_J = np.concatenate([client_J for client_J, _ in found])
-    total = jax.tree.map(lambda *x_J: np.concatenate(x_J), *[
-        sums for _, sums in found])
+    parts = [
+        (client_J, devices.read(self._run(
+            'models', (), self._frozen, models_J, (),
+            {'heldout': self._heldout},
+            {'heldout': self._held_out_by(client_J)}),
+                                self._mesh)['local_heldout'])
+        for client_J, models_J in batches]
+    client_J, total = jax.tree.map(lambda *x_J: np.concatenate(x_J), *parts)
     has_J = client_J >= 0
     return client_metrics.per_client(
-        client_J[has_J], total.of(has_J), self._prediction_counts()).known()
+        client_J[has_J], total.select(has_J), self._heldout_counts).known()
 
   def _held_out_by(self, client_J):
     """Returns the held-out examples of clients, none for padding, -1."""
@@ -464,20 +454,13 @@ class Evaluator:
         [self._positions_C[client] if client >= 0 else []
          for client in client_J], self._tests.sizes.max()), self._mesh, SPLIT)
 
-  def _prediction_counts(self):
-    """Returns the predictions on the held-out examples of each client."""
-    client_H = np.repeat(np.arange(len(self._tests.sizes)), self._tests.sizes)
-    return np.bincount(
-        client_H, self._task.counts(self._heldout.labels),
-        len(self._tests.sizes)).astype(np.int64)
-
   def compile_all_clients(self, shared: Mapping[str, Any], hparams_R: Any,
                           rows: Callable, _adapted: Callable) -> list[Future]:
     """Begins to compile `test_all_clients`, but for its last step."""
     variables = jax.tree.map(lambda x_R: x_R[0], shared['variables'])
     client_J = self._batches_of_clients()[0]
-    return [self._program(*self._of_heldout(variables)), self._program(
-        'own', shared, *self._of_own(hparams_R, rows, client_J))]
+    return [self._program(*self._heldout_arguments(variables)), self._program(
+        'own', shared, *self._own_arguments(hparams_R, rows, client_J))]
 
   def _batches_of_clients(self):
     """Returns the clients of each batch, int [J]; the last may have padding.
@@ -495,7 +478,7 @@ class Evaluator:
     return np.where(
         client_C < len(clients), client_C, -1).reshape(-1, size)
 
-  def _of_own(self, hparams_R, rows, client_J):
+  def _own_arguments(self, hparams_R, rows, client_J):
     """Returns the arguments of `client_models.make` after the first one."""
     federation, spec = self._federation, self._spec
     at_J = np.maximum(client_J, 0).astype(np.int32)
@@ -511,7 +494,7 @@ class Evaluator:
         [indices if is_read and client >= 0 else []
          for indices, client in zip(indices_J, client_J)],
         round_spec.max_examples(federation))
-    table, data = self._training.of_round(
+    table, data = self._training.for_round(
         schedule.without_steps(jobs, own, spec.shape))
     specs = SPLIT, round_lib.TABLE, TrainData(
         *[self._training.spec] * 3, frozen=WHOLE)
@@ -520,11 +503,11 @@ class Evaluator:
         specs, (rows(at_J), table, data))
     return clients_J, hparams_R, table, data
 
-  def _of_heldout(self, variables):
+  def _heldout_arguments(self, variables):
     stacked = jax.tree.map(lambda x: x[None], variables)
     return OUTCOMES, stacked, self._frozen, self._heldout, self._index_SB
 
-  def _of_jobs(self, variables, models_J, table, data, ran_J):
+  def _job_arguments(self, variables, models_J, table, data, ran_J):
     """Returns the arguments of `_run` for the models of a table's jobs."""
     examples = {'own': devices.put(
         data._replace(frozen=()), self._mesh, self._specs['own'])}

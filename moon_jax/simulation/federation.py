@@ -55,7 +55,7 @@ class Federation:
       number of rounds.
     optimizer: local optimizer: a call such as "sgd(momentum=0.9)" or "adam"; a
       transformation of optax; or a function of the learning rate that returns
-      one, such as `optax.adamw` (`moon_jax.optimizers.of`).
+      one, such as `optax.adamw` (`moon_jax.optimizers.resolve`).
     learning_rate: local learning rate: a number, or a function of the round,
       from 0, such as `optax.cosine_decay_schedule(0.1, decay_steps=100)`.
     gradient_clip: bound on the norm of each local gradient; 0 has none.
@@ -164,7 +164,7 @@ class Federation:
     if self.task is not None and isinstance(self.data, Dataset):
       object.__setattr__(
           self, 'data', self.data._replace(task=tasks.get(self.task)))
-    object.__setattr__(self, 'optimizer', optimizers.of(self.optimizer))
+    object.__setattr__(self, 'optimizer', optimizers.resolve(self.optimizer))
     federation_checks.check(self)
 
   @property
@@ -227,7 +227,7 @@ class Federation:
     """
     values = {
         'gradient_clip': self.gradient_clip,
-        'learning_rate': learning_rates.of_round(
+        'learning_rate': learning_rates.at_round(
             self.learning_rate, round_index),
         'num_rounds': self.planned_rounds or math.inf,
         **self.optimizer.hparams, **self.algorithm.hparams}

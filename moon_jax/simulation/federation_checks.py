@@ -42,14 +42,6 @@ _REPR = reprlib.Repr()
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _MAX_SHOWN
 _REPR.maxstring = _REPR.maxother = _MAX_SHOWN + 1
 
-# Hyperparameters of the algorithms of the package: name -> requirement, whether
-# a value meets it, and a usual value.
-_HPARAMS = {
-    'mu': ('0 or more', lambda x: x >= 0, 1),
-    'proximal_mu': ('0 or more', lambda x: x >= 0, 0.01),
-    'temperature': ('above 0', lambda x: x > 0, 0.5),
-}
-
 
 def check(federation: Any) -> None:
   """Checks a `moon_jax.Federation`. Calls each metric with a few random logits.
@@ -63,29 +55,24 @@ def check(federation: Any) -> None:
   no_flags = {field.name: '' for field in dataclasses.fields(federation)
               if field.name not in FACTS}
   with errors.naming(**no_flags):
-    _check(federation)
-
-
-def _check(federation):
-  limits.check(federation)
-  _check_parts(federation)
-  _check_needs(federation)
-  federation.hparams()
-  require(federation.shard_data or not mapped.is_mapped(
-      federation.data.train_inputs), 'shard_data',
-          'must be True for memory-mapped train_inputs, which would be loaded '
-          'whole', False,
-          f'Give {setting("shard_data", True)}, or load them with '
-          'numpy.array(...)')
-  for name in federation.algorithm.hparams:
-    require(name not in {**vars(federation), **federation.optimizer.hparams},
-            '', 'Algorithm.hparams must have no setting of the federation',
-            name, 'Give it another name')
-  if federation.client_tests is not None:
-    _check_client_tests(federation)
-  if len(federation.new_clients):
-    _check_new_clients(federation)
-  _check_evaluation(federation)
+    limits.check(federation)
+    _check_parts(federation)
+    _check_needs(federation)
+    federation.hparams()
+    require(federation.shard_data or not mapped.is_mapped(
+        federation.data.train_inputs), 'shard_data', 'must be True for '
+            'memory-mapped train_inputs, which would be loaded whole', False,
+            f'Give {setting("shard_data", True)}, or load them with '
+            'numpy.array(...)')
+    for name in federation.algorithm.hparams:
+      require(name not in {**vars(federation), **federation.optimizer.hparams},
+              '', 'Algorithm.hparams must have no setting of the federation',
+              name, 'Give it another name')
+    if federation.client_tests is not None:
+      _check_client_tests(federation)
+    if len(federation.new_clients):
+      _check_new_clients(federation)
+    _check_evaluation(federation)
 
 
 def _check_parts(federation):
@@ -242,10 +229,6 @@ def _check_algorithm(federation):
             f'To make one, call it: {user_model.name_of(algorithm)}()'
             if callable(algorithm) else 'moon_jax.moon(mu=5) makes one')
   user_algorithm.check_hparams(algorithm.hparams)
-  for name, value in algorithm.hparams.items():
-    requirement, holds_fn, usual = _HPARAMS.get(name, ('', None, 0))
-    require(not holds_fn or holds_fn(value), '', f'{name} of the algorithm '
-            f'must be {requirement}', value, f'{usual} is usual')
 
 
 def _check_needs(federation):

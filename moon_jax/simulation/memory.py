@@ -142,9 +142,9 @@ def needs(*runs: RoundSpec) -> list[Need]:
   limited = ' (limited by its cgroup)' if have < host.machine_bytes() else ''
   if device is not None:
     return [
-        Need('each device', _of_all(
+        Need('each device', _all_parts(
             lambda run: on_device(run) + data_on_device(run), runs), device),
-        Need('the host' + limited, _of_all(on_host, runs), have)]
+        Need('the host' + limited, _all_parts(on_host, runs), have)]
   cores = -(-runs[0].shape.num_devices // jax.process_count())
 
   def parts(run):  # the devices use the machine's memory
@@ -152,10 +152,10 @@ def needs(*runs: RoundSpec) -> list[Need]:
             *(part._replace(size=cores * part.size)
               for part in on_device(run))]
 
-  return [Need('the machine' + limited, _of_all(parts, runs), have)]
+  return [Need('the machine' + limited, _all_parts(parts, runs), have)]
 
 
-def _of_all(parts_fn, runs):
+def _all_parts(parts_fn, runs):
   """Returns the parts of all runs; of shared ones, those of the first run."""
   parts: dict[str, Part] = {}
   for run in runs:

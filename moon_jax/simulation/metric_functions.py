@@ -164,7 +164,7 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
             f'metrics={name}', 'must give a name that no other field of '
             'metrics.jsonl and summary.json has', repr(key),
             f'Rename it{_place(metric)}')
-      values = [found[key] for found in per_model]
+      values = [arrays[key] for arrays in per_model]
       value = values[0] if len(values) == 1 else np.mean(values, 0)
       line[key] = plain(value)
   return line
@@ -172,8 +172,8 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
 
 def plain(value: Any) -> Any:
   """Returns a number, or lists; None for NaN and infinity, as JSON has none."""
-  found = np.asarray(value)
-  return np.where(np.isfinite(found), found.astype(object), None).tolist()
+  array = np.asarray(value)
+  return np.where(np.isfinite(array), array.astype(object), None).tolist()
 
 
 def names(metrics: Mapping[str, Metric], labels: np.ndarray, num_classes: int,

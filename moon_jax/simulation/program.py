@@ -200,7 +200,7 @@ class Program:
   def _check_fits(self, run, spec):
     """Checks that the compiled program can train a run in a place."""
     largest, program = self._largest[run], self.spec.program
-    agreement.check([agreement.of(largest), agreement.of(spec)])
+    agreement.check([*map(agreement.shared_values, (largest, spec))])
     specs = [other.spec for other in self.runs]
     specs[run] = spec
     memory_lib.check(*specs)
@@ -247,7 +247,7 @@ class Program:
 
   @property
   def _clients(self):
-    return client_store.of_runs([run.clients for run in self.runs])
+    return client_store.joined([run.clients for run in self.runs])
 
   def lane_utilization(self) -> float | None:
     """Returns which fraction of the lanes' steps of the last round trained."""
@@ -307,7 +307,7 @@ class Program:
       futures += evaluator.compile_clients(
           self._global_model(run), table, data)
     if self.runs[run].federation.evaluate_all:
-      futures += evaluator.compile_all_clients(*self._of_clients(run))
+      futures += evaluator.compile_all_clients(*self._all_clients_inputs(run))
     return futures
 
   def run_round(self, runs: Sequence[int], wait: Callable = operator.call,
@@ -354,9 +354,9 @@ class Program:
     last = LastRound(
         table, data, devices.read(metrics._replace(models_J=()), self.mesh),
         metrics.models_J)
-    found = {run: self._outcome(run, last) for run in runs}
+    outcomes = {run: self._outcome(run, last) for run in runs}
     trained = [run for run in runs
-               if not isinstance(found[run], DivergedError)]
+               if not isinstance(outcomes[run], DivergedError)]
     # Last: the state changes only with rounds that can be recorded.
     if trained:
       self._finish(last, trained, state, shared, clients_J)
@@ -364,8 +364,8 @@ class Program:
       for index, run in enumerate(self.runs):
         run.last_round = last if keeps_models and index in trained else None
     seconds = (time.perf_counter() - start) / len(runs)
-    return [found[run]._replace(seconds=seconds) if run in trained
-            else found[run] for run in runs]
+    return [outcomes[run]._replace(seconds=seconds) if run in trained
+            else outcomes[run] for run in runs]
 
   def _outcome(self, run, last):
     """Returns the record of a run's round without its time, or the error."""
@@ -376,7 +376,7 @@ class Program:
     except DivergedError as error:
       return error
     examples_SB = last.table.examples_TLB[schedule.steps_of(last.table, run)]
-    line = records.of_round(*of_run) | self.planner.metrics(run, index)
+    line = records.round_metrics(*of_run) | self.planner.metrics(run, index)
     return RoundRecord(line, left_out,
                        int((examples_SB >= 0).sum()), 0.)
 
@@ -440,10 +440,10 @@ class Program:
     if federation.evaluate_all:
       self._gather_clients()
       line = client_metrics.joined(line, own.evaluator.test_all_clients(
-          *self._of_clients(run)))
+          *self._all_clients_inputs(run)))
     return line
 
-  def _of_clients(self, run):
+  def _all_clients_inputs(self, run):
     """Returns what the evaluation of all clients of a run reads, R = 1."""
     own, shared = self.runs[run], state_lib.row(self._state, run)._asdict()
     count = own.federation.num_clients
@@ -559,7 +559,7 @@ class Program:
 def _check_together(specs):
   """Checks that runs can share a program, and that they fit in memory."""
   if len(specs) > 1:
-    agreement.check([agreement.of(spec) for spec in specs])
+    agreement.check([agreement.shared_values(spec) for spec in specs])
     if jax.process_count() > 1:
       raise UserError('', 'several runs in one program need one process',
                       jax.process_count(), f'Give {setting("num_processes")}=1')

@@ -145,7 +145,7 @@ def _row(x_J, j):
   return np.zeros(x_J.shape[1:], x_J.dtype)
 
 
-def of_round(federation: Federation, index: int, table: Table,
+def round_metrics(federation: Federation, index: int, table: Table,
              metrics: RoundMetrics, run: int = 0) -> dict[str, Any]:
   """Returns means over local steps, and the mean drift over jobs, of a run.
 

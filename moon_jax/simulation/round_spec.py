@@ -157,7 +157,7 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
   else:
     traced = Traced(*like[like._fields.index('example'):])
   program = RoundProgram(
-      of_task(federation.model, data), algorithm, federation.optimizer,
+      with_task(federation.model, data), algorithm, federation.optimizer,
       augment.AUGMENTATIONS[augmentation], _normalize_fn(data),
       keep_models=(federation.evaluate_clients or federation.keep_local_models
                    or len(federation.new_clients) > 0),
@@ -188,13 +188,13 @@ def trace(data: Dataset, model: Model, algorithm: Algorithm,
     UserError: if a function returns a value of the wrong type or shape, or the
       algorithm needs outputs that the network does not return.
   """
-  model, labels = of_task(model, data), data.train_labels[:1]
+  model, labels = with_task(model, data), data.train_labels[:1]
   example = _normalize_fn(data)(jnp.asarray(data.train_inputs[:1]))
   user_model.check(model, example, data.num_classes, labels)
   user_algorithm.check(algorithm, model, example, labels, data.num_counted,
                        optimizer.hparams)
 
-  def of_key(key):
+  def trace_key(key):
     view = first_view(algorithm, model.init(key, example), data.num_counted,
                       optimizer.hparams)
     batch = Batch(example, data.train_labels[:1], jnp.ones(1))
@@ -207,25 +207,25 @@ def trace(data: Dataset, model: Model, algorithm: Algorithm,
             algorithm.init_server(view.variables), message.each, download,
             _once(message), algorithm.frozen(model, batch, view))
 
-  variables, *trees = jax.eval_shape(of_key, jax.random.key(0))
+  variables, *trees = jax.eval_shape(trace_key, jax.random.key(0))
   return Traced(example, variables, _begins_empty(algorithm, variables),
                 *map(bytes_of, trees))
 
 
 def _reads_examples(data, model, algorithm, optimizer):
   """Returns whether clients make their personal models of their examples."""
-  model, found = of_task(model, data), []
+  model, reads = with_task(model, data), []
   example = _normalize_fn(data)(jnp.asarray(data.train_inputs[:1]))
 
-  def of_key(key):
+  def trace_key(key):
     view = first_view(algorithm, model.init(key, example), data.num_counted,
                       optimizer.hparams)
-    found.append(client_models.reads_examples(
+    reads.append(client_models.reads_examples(
         algorithm, model, view,
         Batch(example, data.train_labels[:1], jnp.ones(1))))
 
-  jax.eval_shape(of_key, jax.random.key(0))
-  return found[0]
+  jax.eval_shape(trace_key, jax.random.key(0))
+  return reads[0]
 
 
 def _begins_empty(algorithm, variables):
@@ -295,7 +295,7 @@ def wire_bytes(algorithm: Algorithm, traced: Traced | RoundSpec
   return download, upload
 
 
-def of_task(model: Model, data: Dataset) -> Model:
+def with_task(model: Model, data: Dataset) -> Model:
   """Returns a network with the task of a data set."""
   return model._replace(task=tasks.get(data.task))
 
@@ -504,7 +504,7 @@ class Planner:
     """Returns a round in which clients train of which nothing is received."""
     federation = self._specs[run].federation
     zeros = np.zeros(len(client_J), np.int32)
-    return self._training.of_round(self._table([self._work(
+    return self._training.for_round(self._table([self._work(
         run, client_J.astype(np.int32), zeros + 1., zeros > 0, zeros,
         [federation.seed, round_index, _ADAPTATION])]))
 
@@ -532,7 +532,7 @@ class Planner:
     # The objects are kept: a new one might have the `id` of one that is gone.
     inputs = [*self.clients, *self.histories]
     if known != [*rounds] or not all(map(operator.is_, made_of, inputs)):
-      made = self._training.of_round(self.plan(*rounds))
+      made = self._training.for_round(self.plan(*rounds))
       self._next = [*rounds], inputs, made
     return made
 

@@ -1,44 +1,18 @@
 """When the server takes a step: the parts of `--rounds`."""
 
-from typing import Annotated, Literal, NamedTuple
+import dataclasses
+from typing import Annotated, ClassVar, Literal
 
-from annotated_types import Ge, Lt
+from annotated_types import Ge
 
-from moon_jax.config.parts import Part
-
-
-class Synchronous(NamedTuple):
-  """Rounds that end when their clients have ended; see `synchronous`."""
-
-  dropout_rate: float
-  dropout_stage: str
-  over_selection: float
-  deadline: float
-  tiers: int
-  partial_work: bool
+from moon_jax.config.parts import BelowOne, Count, Natural, NonNegative, Part
 
 
-class Asynchronous(NamedTuple):
-  """Steps of the server when updates have arrived; see `fedbuff`."""
+@dataclasses.dataclass(frozen=True)
+class Synchronous:
+  """Rounds that end when the clients of a cohort have ended.
 
-  form: str
-  concurrency: int
-  buffer_size: int
-  staleness: Part
-  max_staleness: int
-
-
-def synchronous(
-    dropout_rate: Annotated[float, Ge(0), Lt(1)] = 0.,
-    dropout_stage: Literal['before_training', 'after_training'] = (
-        'before_training'),
-    over_selection: Annotated[float, Ge(1)] = 1.,
-    deadline: Annotated[float, Ge(0)] = 0.,
-    tiers: Annotated[int, Ge(1)] = 1,
-    partial_work: bool = False) -> Synchronous:
-  """Returns rounds that end when the clients of a cohort have ended.
-
-  Args:
+  Attributes:
     dropout_rate: probability that a sampled client fails in a round: the server
       does not receive its update.
     dropout_stage: when a client fails: "before_training", so that its state
@@ -52,24 +26,24 @@ def synchronous(
     partial_work: whether clients that would miss the deadline take fewer local
       steps instead of being left out.
   """
-  return Synchronous(dropout_rate, dropout_stage, over_selection, deadline,
-                     tiers, partial_work)
+
+  dropout_rate: BelowOne = 0.
+  dropout_stage: Literal['before_training', 'after_training'] = (
+      'before_training')
+  over_selection: Annotated[float, Ge(1)] = 1.
+  deadline: NonNegative = 0.
+  tiers: Count = 1
+  partial_work: bool = False
 
 
-_Weight = Annotated[Part, 'staleness']
-_POLYNOMIAL = Part('polynomial')
-
-
-def fedbuff(concurrency: Annotated[int, Ge(2)],
-            buffer_size: Annotated[int, Ge(1)],
-            staleness: _Weight = _POLYNOMIAL,
-            max_staleness: Annotated[int, Ge(0)] = 20) -> Asynchronous:
-  """Returns steps of a server whenever `buffer_size` updates have arrived.
+@dataclasses.dataclass(frozen=True)
+class FedBuff:
+  """Steps of a server whenever `buffer_size` updates have arrived.
 
   An update is measured from the model that its client began with. Needs
   simulated time; --num_rounds counts server steps.
 
-  Args:
+  Attributes:
     concurrency: clients that train at the same time.
     buffer_size: updates per server step.
     staleness: weight of an update whose client began tau server steps before:
@@ -77,17 +51,20 @@ def fedbuff(concurrency: Annotated[int, Ge(2)],
     max_staleness: largest staleness of an update; older ones are discarded. The
       server stores max_staleness + 1 models.
   """
-  return Asynchronous(
-      'fedbuff', concurrency, buffer_size, staleness, max_staleness)
+
+  form: ClassVar[str] = 'fedbuff'
+  concurrency: Annotated[int, Ge(2)]
+  buffer_size: Count
+  staleness: Annotated[Part, 'staleness'] = Part('polynomial')
+  max_staleness: Natural = 20
 
 
-def fedasync(concurrency: Annotated[int, Ge(2)],
-             buffer_size: Annotated[int, Ge(1)] = 1,
-             staleness: _Weight = _POLYNOMIAL,
-             max_staleness: Annotated[int, Ge(0)] = 20) -> Asynchronous:
-  """Returns `fedbuff` whose updates are measured from the newest model.
+@dataclasses.dataclass(frozen=True)
+class FedAsync(FedBuff):
+  """`fedbuff` whose updates are measured from the newest model.
 
   See `fedbuff` for the arguments.
   """
-  return Asynchronous(
-      'fedasync', concurrency, buffer_size, staleness, max_staleness)
+
+  form: ClassVar[str] = 'fedasync'
+  buffer_size: Count = 1

@@ -8,7 +8,6 @@ import pytest
 import moon_jax as mj
 from moon_jax import asynchronous, clock
 from moon_jax.algorithms.asynchronous import with_staleness
-from moon_jax.config import KINDS
 from moon_jax.errors import UserError
 from support import federation as fed
 from support import tiny_federation
@@ -160,10 +159,6 @@ def test_a_part_of_the_work_is_its_first_steps():
   equal = lambda a, b: jax.tree.map(np.testing.assert_array_equal, a, b)
   one, half = trained(1, ()), trained(2, [[.5] * 3] * 2)
   equal(one.state.variables, half.state.variables)
-
-
-def test_names_of_rounds_are_those_of_forms():
-  assert {*KINDS['rounds'].functions} == {'synchronous', *asynchronous.FORMS}
 
 
 def test_a_constant_weight_is_1():

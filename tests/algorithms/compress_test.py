@@ -291,4 +291,3 @@ def test_flags():
   assert registry.keeps_client_state(config)
   assert not registry.keeps_client_state(Config(
       algorithm='fedavg', compress='qsgd'))
-  assert registry.compressor_of(Config()) is None

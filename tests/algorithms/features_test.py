@@ -243,7 +243,7 @@ def test_padding_is_in_no_prototype():
   batch = Batch(jnp.zeros((4, 1)), jnp.array([0, 2, 2, 0]),
                 jnp.array([1., 1, 1, 0]))
   view = type('View', (), {'label_counts': jnp.zeros(3, jnp.int32)})
-  sums = prototypes.of_batch(jnp.array([[1.], [2], [4], [9]]), batch, view)
+  sums = prototypes.batch_sums(jnp.array([[1.], [2], [4], [9]]), batch, view)
   np.testing.assert_array_equal(
       sums.means(jnp.full((3, 1), -1.))[:, 0], [1, -1, 3])
   np.testing.assert_array_equal(sums.count_K, [1, 0, 2])

@@ -282,9 +282,9 @@ def test_a_secure_sum_is_the_sum_of_rounded_integers(bits):
 
 @pytest.mark.parametrize('bits', [1, 32, 16.5, '31'])
 def test_the_sum_must_fit(bits):
-  with pytest.raises(UserError, match=f'bits must be an.*got {bits!r}'):
+  with pytest.raises(UserError, match=f'bits must be .*got {bits!r}'):
     robust.secure_sum(bits=bits)
-  with pytest.raises(UserError, match='limit must be 1e-6 to 1e6; got inf'):
+  with pytest.raises(UserError, match='limit must be a finite.*; got inf'):
     robust.secure_sum(limit=np.inf)
 
 
@@ -357,7 +357,7 @@ CRAFTED = [
 
 
 def attacked(craft, u, is_received, num_attackers):
-  attack = attacks.of_clients(craft, num_attackers, len(u))
+  attack = attacks.make(craft, num_attackers, len(u))
   u = np.where(is_received[:, None], u, 0)
   found = jax.jit(lambda rows: attack.apply(
       rows, attack.hparams, jax.random.key(0)))(updates.Rows(
@@ -497,7 +497,7 @@ def test_four_lanes_equal_one():
   """On as many devices as there are, which gather the messages."""
   algorithm = robust.with_rule(
       fed.fedavg(), robust.multi_krum(1),
-      attacks.of_clients(attacks.min_max(), 2, len(fed.SIZES)))
+      attacks.make(attacks.min_max(), 2, len(fed.SIZES)))
   one, four = (
       fed.Federation(algorithm, num_lanes=n).train().state for n in (1, 4))
   fed.assert_trees_close((one.variables, one.server),
@@ -514,7 +514,7 @@ def test_mean_is_fedavg():
 def test_rounds_equal_a_numpy_loop():
   """Local training, an attack and a rule, with lost messages."""
   federated = fed.Federation(
-      robust.with_rule(fed.fedavg(), robust.median(), attacks.of_clients(
+      robust.with_rule(fed.fedavg(), robust.median(), attacks.make(
           attacks.sign_flip(3.), 3, len(fed.SIZES))))
   is_hostile = np.asarray(attackers.drawn(3, len(fed.SIZES), 0))
   for cohort in [(0, 1, 4, 5, 7), (7, 2, 1, 3, 6)]:

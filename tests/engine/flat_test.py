@@ -19,7 +19,7 @@ def _equal(found, expected):
 
 
 def test_a_tree_comes_back_from_one_array_per_type():
-  flat = Flat.of(_TREE)
+  flat = Flat.from_tree(_TREE)
   assert sorted((str(x.dtype), x.shape) for x in jax.tree.leaves(flat)) == [
       ('bfloat16', (2,)), ('float32', (8,)), ('int32', (1,))]
   _equal(flat.tree(), _TREE)
@@ -29,19 +29,19 @@ def test_axes_of_vmap_are_axes_of_the_tree():
   tree_LR = jax.tree.map(
       lambda x: jnp.stack([x + i for i in range(6)]).reshape(2, 3, *x.shape),
       _TREE)
-  _equal(jax.vmap(jax.vmap(Flat.of))(tree_LR).tree(), tree_LR)
+  _equal(jax.vmap(jax.vmap(Flat.from_tree))(tree_LR).tree(), tree_LR)
 
 
 @pytest.mark.parametrize('tree, num_arrays', [
     ({'a': (), 'b': {}}, 0), ((), 0), ({'count': 1.}, 1)])
 def test_trees_without_arrays_and_of_numbers(tree, num_arrays):
-  flat = Flat.of(tree)
+  flat = Flat.from_tree(tree)
   assert flat.tree() == tree and len(jax.tree.leaves(flat)) == num_arrays
 
 
 def test_operations_act_on_all_arrays():
   doubled = jax.jit(lambda flat: jax.tree.map(lambda x: 2 * x, flat))(
-      Flat.of(_TREE))
+      Flat.from_tree(_TREE))
   _equal(doubled.tree(), jax.tree.map(lambda x: 2 * x, _TREE))
 
 

@@ -123,7 +123,7 @@ def test_devices_of_a_cpu_share_one_copy(two_devices):
   mesh = devices.mesh(2)
   stored = TrainData(aligned(np.zeros((30, 7), np.uint8)),
                      aligned(np.arange(30, dtype=np.int32)))
-  whole = training_set.TrainingSet(stored, mesh).of_round(None)[1]
+  whole = training_set.TrainingSet(stored, mesh).for_round(None)[1]
   sharding = jax.NamedSharding(mesh, devices.WHOLE)
   mine = jax.tree.map(lambda x: devices._put_local(x, sharding), stored)
   for placed in whole, mine, devices.put(whole, mesh):
@@ -162,7 +162,7 @@ def test_each_device_has_the_examples_of_its_table(
   stored = TrainData(np.arange(num_train)[:, None], np.arange(num_train))
   size = training_set.shard_size(shape, epochs, num_train)
   assert size <= num_train
-  local, shards = training_set.TrainingSet(stored, mesh, size).of_round(table)
+  local, shards = training_set.TrainingSet(stored, mesh, size).for_round(table)
   for axis, name in ((1, 'examples_TLB'), (0, 'own')):
     get = lambda table, name=name: (
         table.own.index_JSB if name == 'own' else table.examples_TLB)

@@ -130,7 +130,7 @@ def test_local_steps_are_measured_by_the_program_of_one_epoch(monkeypatch):
   with pytest.raises(StopIteration) as stopped:
     plan.measure(spec, config)
   measured = round_spec.alone(stopped.value.value)
-  assert agreement.of(measured) == agreement.of(spec)
+  assert agreement.shared_values(measured) == agreement.shared_values(spec)
   assert measured.steps_C.tolist() == [12 * 4, 12 * 4]  # of 24 rows in all, x 4
 
 

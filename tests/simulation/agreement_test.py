@@ -35,7 +35,7 @@ def changed(**changes):
 
 
 def check(*federations):
-  agreement.check(list(map(agreement.of_federation, federations)))
+  agreement.check(list(map(agreement.federation_values, federations)))
 
 
 def scaled(scale):
@@ -121,7 +121,7 @@ def test_equal_initial_models_agree():
 def test_data_of_other_runs_may_be_at_the_same_address():
   """The facts of a run are kept when its data are gone."""
   inputs = [sign * FIRST.data.train_inputs for sign in (1, -1)]
-  facts = [agreement.of_federation(changed(
+  facts = [agreement.federation_values(changed(
       data=FIRST.data._replace(train_inputs=x.copy()))) for x in inputs * 4]
   for x, y in zip(facts, facts[1:]):
     with pytest.raises(UserError, match='the same data; got .*number 1'):
@@ -165,7 +165,8 @@ def test_a_federation_does_not_know_how_it_was_made(digits):
   made = Federation(
       data=digits, clients=built.clients, model=mlp(10, projection_dim=8),
       algorithm=moon(mu=2.), rounds=rounds.listed([[0]]))
-  agreement.check([*map(agreement.of, map(round_spec.alone, (built, made)))])
+  agreement.check([agreement.shared_values(round_spec.alone(federation))
+                   for federation in (built, made)])
 
 
 def test_simulations_check_their_federations():
@@ -219,7 +220,7 @@ def of_its_dict(x: int = 0):
   monkeypatch.syspath_prepend(str(tmp_path))
 
   def of(algorithm, **fields):
-    return agreement.of_federation(changed(
+    return agreement.federation_values(changed(
         algorithm=registry.make(Config(algorithm=algorithm, **fields))))
 
   found = {}

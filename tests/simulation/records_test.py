@@ -28,7 +28,7 @@ def test_a_mean_that_is_no_number_is_none():
           run=np.zeros(2, int), num_steps=np.array([2, 0]),
           is_received=np.ones(2, bool)))
   federation = tiny_federation.make(algorithm=fedprox(1.))
-  found = records.of_round(federation, 0, table, types.SimpleNamespace(
+  found = records.round_metrics(federation, 0, table, types.SimpleNamespace(
       finite_J=np.array([True, True]), loss_TL=np.array([[1.], [2.], [0.]]),
       extra_TL={'own': np.array([[1.], [np.nan], [0.]])},
       drift_J=np.array([.5, 0.]), cosine_R=np.array([np.nan]), server_R={}))

@@ -130,7 +130,7 @@ class Counting(Planner):
 
   def __init__(self, federation):
     super().__init__([round_spec.make(federation, 1, 1)], training=(
-        types.SimpleNamespace(of_round=lambda table: (table, None))))
+        types.SimpleNamespace(for_round=lambda table: (table, None))))
     self.planned = []
 
   def work(self, run, round_index):

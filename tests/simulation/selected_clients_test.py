@@ -245,7 +245,7 @@ def test_a_plan_is_that_of_what_is_known_now(monkeypatch):
 class Tables:
   """A training set that only returns the table of a round."""
 
-  def of_round(self, table):
+  def for_round(self, table):
     return table
 
 

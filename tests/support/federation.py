@@ -57,7 +57,7 @@ fedavg, fednova, fedprox, l2, moon, scaffold, solo = map(functools.cache, (
 @functools.cache
 def optimizer_of(text: str) -> optimizers.Optimizer:
   """Returns an optimizer; its numbers are those of the problem."""
-  return optimizers.of(text)._replace(hparams=())
+  return optimizers.resolve(text)._replace(hparams=())
 
 
 @functools.cache

@@ -92,7 +92,7 @@ def raising(error):
 
 def held_federations(monkeypatch):
   """Returns a list that gets, for each one made, how many earlier ones live."""
-  made, held, make = [], [], build.of_valid
+  made, held, make = [], [], build.from_valid
 
   def federation(*args, **kwargs):
     gc.collect()
@@ -101,7 +101,7 @@ def held_federations(monkeypatch):
     made.append(weakref.ref(found))
     return found
 
-  monkeypatch.setattr(build, 'of_valid', federation)
+  monkeypatch.setattr(build, 'from_valid', federation)
   return held
 
 
