@@ -2,7 +2,7 @@
 
 Trains one run, or several with --grid or a TOML file (docs/sweeps.md). Each
 field of `moon_jax.config.Config` is a flag. docs/flags.md describes the flags,
-and docs/failures.md the exit statuses.
+and docs/workdir.md the exit statuses.
 """
 
 from collections.abc import Sequence

@@ -246,7 +246,7 @@ def test_partitions(here):
 
 
 def test_selection(here, capsys):
-  text = page('selection')
+  text = section('rounds', 'Selection of clients')
   _, *in_python = programs(text)
   save_modules(text)
   for name, command in zip(
@@ -256,7 +256,7 @@ def test_selection(here, capsys):
         name, 'metrics.jsonl').read_text().splitlines()]
     assert len({tuple(cohort) for cohort in selected}) > 2
   capsys.readouterr()
-  execute('\n'.join(in_python), 'selection.md')
+  execute('\n'.join(in_python), 'rounds.md')
   assert len(capsys.readouterr().out.splitlines()) == 20
 
 

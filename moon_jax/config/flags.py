@@ -155,7 +155,8 @@ class Config:
       'How the clients of a round are selected: uniform; '
       'power_of_choice(candidates), those with the highest last loss; oort, '
       'fast ones with a high loss; file(path), one line of clients per round; '
-      'or your own.', varies='participation', page='selection.md')
+      'or your own.', varies='participation',
+      page='rounds.md#selection-of-clients')
 
   model: Part = part(
       'simple_cnn',
@@ -204,19 +205,21 @@ class Config:
       'How clients compress the updates that they upload; download=True also '
       'compresses downloads.',
       topic='Compression', varies='algorithm',
-      page='time.md#compressed-updates')
+      page='rounds.md#compressed-updates')
 
   clock: Part = part(
       'none',
       'Simulated time: speeds of clients drawn from log-normal distributions '
       '(lognormal), or those of devices in a text file (file).',
-      topic='Simulated time', varies='participation', page='time.md')
+      topic='Simulated time', varies='participation',
+      page='rounds.md#simulated-time')
   rounds: Part = part(
       'synchronous',
       'When the server takes a step: when the clients of a round have ended '
       '(synchronous), or whenever buffer_size updates have arrived, each '
       'measured from the model that its client began with (fedbuff) or from '
-      'the newest one (fedasync).', varies='algorithm', page='time.md')
+      'the newest one (fedasync).', varies='algorithm',
+      page='rounds.md#rounds-with-a-clock')
 
   local_epochs: int = flag(
       10, "Epochs over a client's data per round.",
@@ -285,7 +288,7 @@ class Config:
       'stop', 'Action if the training of a client ends in NaN or infinity: '
       'stop the run, or skip_client to leave the client out of the round. A '
       'global model that is not finite stops any run.', ('stop', 'skip_client'),
-      varies='host', role='stop', page='failures.md')
+      varies='host', role='stop', page='workdir.md#failures')
 
   eval_every: int = flag(
       1, 'Rounds between evaluations on the test set; the last round is always '

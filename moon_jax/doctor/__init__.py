@@ -1,4 +1,4 @@
-"""Describes and tests an installation: moon-jax doctor (docs/failures.md)."""
+"""Describes and tests an installation: moon-jax doctor (docs/devices.md)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
