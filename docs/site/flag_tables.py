@@ -72,11 +72,11 @@ A part is a function with arguments, written as a call: `moon(mu=5)`, `dirichlet
 `fedbuff(concurrency=10, buffer_size=5, staleness=polynomial(exponent=1))`. On the command line these are the
 same: `--algorithm='moon(mu=5)'`, and `--algorithm=moon --algorithm.mu=5`, which needs no quotes. Later flags
 replace earlier ones; a call replaces the whole part with all its arguments. The same text is valid in flag
-files, in TOML, in Python (`mj.Config(algorithm='moon(mu=5)')`), in `--grid`, and stands in config.json and in
-tables. Arguments are numbers, True or False, None, lists, words without quotes, or calls.
+files, in TOML, in Python (`mj.Config(algorithm='moon(mu=5)')`) and in `--grid`, and config.json and tables contain it.
+Arguments are numbers, True or False, None, lists, words without quotes, or calls.
 `moon-jax train --help algorithm.moon` prints the arguments of a function.
 
-**Your own function** is `MODULE:FUNCTION(argument=value)`; its signature is checked in the same way:
+**Your own function** is `MODULE:FUNCTION(argument=value)`. Its arguments are checked by its signature:
 
 ```python
 from typing import Annotated, Literal
@@ -91,7 +91,7 @@ def fedhalf(fraction: Annotated[float, Ge(0)] = 0.5,
 `fraction` is an argument with a limit. `num_clients` is annotated with `mj.FromRun`, so the run sets
 its value, and a call cannot. `Literal['a', 'b']` lists valid words, and `mj.File` is a path whose content
 identifies a run. A model gets `num_classes`, `num_tokens` and `rngs` also without annotation, and an optimizer
-`learning_rate`. What a function of each kind returns, and the values that the run has for it:
+`learning_rate`. A function of each kind returns and may get:
 
 {values}
 
