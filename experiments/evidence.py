@@ -155,21 +155,17 @@ def speed() -> str:
   ours, theirs = _cross_device_seconds()
   return (
       "**Speed** on two CPU cores, with CIFAR-10, MOON's small CNN and "
-      f'{peers_report.CLIENTS} clients; ranges are over simulators and '
-      'processors. A round of FedAvg\ntakes '
-      f'{peers("fedavg")} times as long as with moon_jax in PFLlib, fluke, '
-      'FL-bench, Flower, pfl-research and FedJAX; a round of\nMOON '
-      f'{peers("moon")} times in the first four. A PyTorch loop in two '
-      f'processes takes {loop("fedavg")}\ntimes as long for FedAvg and '
-      f'{loop("moon")} for MOON; with 100 clients {_of_100_clients():.1f} for '
-      'FedAvg (one processor). FL-bench and\nFlower count in their faster '
-      'mode; pfl-research ran in one process. The loop in one process '
-      f'takes {one("fedavg")} (FedAvg)\nand {one("moon")} (MOON) times as '
-      'long, so much of a ratio is not the simulator. moon_jax is slower '
-      'elsewhere, each on one\nprocessor: a round of '
-      f"pfl-research's own benchmark takes {ours:.2f} s, and {theirs:.2f} s "
-      'with pfl-research, and ResNets\ntrain at '
-      f'{_span(_resnet_ratios())} of the speed of PyTorch '
+      f'{peers_report.CLIENTS} clients; ranges are over simulators and\n'
+      f'processors. A round of FedAvg takes {peers("fedavg")} times as long as '
+      'with moon_jax in PFLlib, fluke, FL-bench, Flower,\npfl-research and '
+      f'FedJAX, and a round of MOON {peers("moon")} times in the first four. '
+      'Much of this is not the simulator: a plain PyTorch\nloop takes '
+      f'{one("fedavg")} (FedAvg) and {one("moon")} (MOON) times as long in one '
+      f'process, and {loop("fedavg")} and {loop("moon")} in two processes '
+      f'(with 100\nclients {_of_100_clients():.1f}, FedAvg). moon_jax is '
+      f"slower elsewhere: a round of pfl-research's own benchmark takes "
+      f'{ours:.2f} s, and {theirs:.2f} s with\npfl-research, and ResNets train '
+      f'at {_span(_resnet_ratios())} of the speed of PyTorch '
       '([performance](docs/performance.md)).')
 
 

@@ -196,14 +196,14 @@ def _anchor(title):
 
 
 def readme(text: str) -> str:
-  """Returns README.md with the lists of the methods."""
+  """Returns README.md with the lists of the methods, linked to papers."""
   lines = ''
   for kind, (_, words) in KINDS.items():
-    found = [f'{x.title} ([{x.paper}]({x.url}))' if x.paper else x.title
-             for name, x in registry.METHODS.items()
-             if x.kind == kind and name != 'moon_l2']
-    lines += (f'| [{len(found)} methods](docs/methods.md) that {words} | '
-              f'{", ".join(found)} |\n')
+    titles = [f'[{x.title}]({x.url})' if x.url else x.title
+              for name, x in registry.METHODS.items()
+              if x.kind == kind and name != 'moon_l2']
+    lines += (f'| [{len(titles)} methods](docs/methods.md) that {words} | '
+              f'{", ".join(titles)} |\n')
   return re.sub(r'(\| \[\d+ methods\]\S+ that .*\n)+', lambda _: lines, text)
 
 

@@ -4,7 +4,7 @@ Each look has its share of the error (Bonferroni). Between the looks counts are
 interim and have no verdict.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import math
 from typing import NamedTuple
 
@@ -111,20 +111,21 @@ def sentence(blocks: Sequence[Block]) -> str:
   return f'{found.verdict}: {interval}.{only}{later}'
 
 
-def at_end(blocks: Sequence[Block]) -> str:
-  """Returns the mean difference over the last 10 rounds, as text.
+def size(blocks: Sequence[Block], endpoint: Callable[[np.ndarray], float],
+         unit: str = ' points') -> str:
+  """Returns the mean difference of an endpoint, as text.
 
   It has the pairs and the level of the last look, and no interval before the
   first one.
   """
   d = differences(blocks)
   found = state(d)
-  pairs = [stats.mean_of_last(block.new) - stats.mean_of_last(block.baseline)
+  pairs = [endpoint(block.new) - endpoint(block.baseline)
            for block, _ in zip(blocks, d)]
   if not found.number:
-    return f'{np.mean(pairs):+.1f} points'
+    return f'{np.mean(pairs):+.1f}{unit}'
   pairs, level = pairs[:found.look.pairs], found.look.level
-  return (f'{np.mean(pairs):+.1f} points ({_percent(level)} interval '
+  return (f'{np.mean(pairs):+.1f}{unit} ({_percent(level)} interval '
           f'{stats.interval_text(*paired.interval(pairs, level))})')
 
 

@@ -89,41 +89,51 @@ def _commits(directory):
 
 
 def summary() -> str:
-  """Returns a table of accuracies, and the verdicts on MOON."""
+  """Returns a table of the comparisons of MOON with FedAvg."""
   blocks = _read()
   holm = adjusted(blocks)
-  primary = [q for q in questions.QUESTIONS if q.is_primary]
-  rows = [['clients, rounds of 10 epochs', 'method',
-           'test accuracy after the last round (%)',
-           f'mean of last {stats.LAST} rounds (%)', 'runs', 'published (%)']]
-  for question in (primary[0], questions.SPLIT, *primary[1:]):
-    setting = question.title.split(', ', 1)[1].replace(' of 10 epochs', '')
-    if question is questions.SPLIT:
-      setting = f'10 clients, the split of seed 0, {setting}'
-    for side, (arm, curves) in enumerate(
-        sides(question, blocks[question.name])):
-      if curves:
-        rows.append([
-            setting, arm.title, *_endpoints(curves),
-            _num_runs(curves, blocks[question.name], side), '; '.join(
-                f'{source.mean:.1f} ± {source.std:.1f} ({source.source})'
-                for source in arm.published)])
-  fresh_blocks = whole_blocks(read_fresh(kept_runs()))
-  interim = ' (interim)' * (len(fresh_blocks) < len(questions.FRESH_SEEDS))
-  rows += [[f'10 clients, fresh splits, {questions.MAIN.num_rounds} rounds'
-            f'{interim}', arm.title,
-            *_endpoints([block[arm] for block in fresh_blocks]),
-            len(fresh_blocks), '']
-           for arm in questions.FRESH if fresh_blocks]
-  on_fresh, untested = fresh_sentence(kept_runs()), _not_tested(blocks)
-  return '\n'.join([markdown(rows), '', *(
-      f'- **{q.title}.** '
-      f'{sentence(both_endpoints(q, found, holm.get(q.name)))}'
-      f'{_so_far(q, found)}'
-      for q in questions.QUESTIONS
-      if q in (*primary, questions.SPLIT) and (found := blocks[q.name])),
-      *[f'- **Fresh splits.** {sentence(on_fresh)}'] * bool(on_fresh),
-      *[f'- **Not tested.** {" ".join(untested)}'] * bool(untested)])
+  first, *others = [q for q in questions.QUESTIONS if q.is_primary]
+  rows = [['setting', 'FedAvg (%)', 'MOON (%)', 'MOON - FedAvg, points',
+           f'mean of the last {stats.LAST} rounds', 'pairs', 'verdict',
+           'published difference']]
+  is_narrow = False
+  for question in (first, questions.SPLIT, *others):
+    if found := blocks[question.name]:
+      narrow = '\\*' * bool(unusually_narrow(found))
+      is_narrow |= bool(narrow)
+      verdict_text = headline(question, found, holm.get(question.name))
+      ends = [looks.size(found, endpoint, '')
+              if question is questions.SPLIT
+              else _size(compare(found, endpoint))
+              for endpoint in (last, stats.mean_of_last)]
+      rows.append([
+          _setting(question), *(  # accuracies after the last round
+              stats.mean_and_std([last(curve) for curve in curves], 1)
+              for _, curves in sides(question, found)),
+          ends[0] + narrow, ends[1], len(found),
+          verdict_text.partition(':')[0],
+          f'{published_difference(question).mean:+.1f} '
+          f'({question.new.published[-1].source})'])
+  notes = [
+      *['\\* This interval is unusually narrow; the mean of the last '
+        f'{stats.LAST} rounds varies less.'] * is_narrow,
+      *[f'**Fresh splits.** {sentence(fresh_sentence(kept_runs()))}'] * bool(
+          whole_blocks(read_fresh(kept_runs()))),
+      *_not_tested(blocks)]
+  return '\n'.join([markdown(rows), '', *(f'- {note}' for note in notes)])
+
+
+def _setting(question):
+  """Returns what differs between the questions, for a table."""
+  setting = question.title.split(', ', 1)[1].replace(' of 10 epochs', '')
+  if question is questions.SPLIT:
+    setting = f'10 clients, the split of seed 0, {setting}'
+  return setting
+
+
+def _size(comparison):
+  return (f'{comparison.mean:+.1f} '
+          f'({stats.interval_text(comparison.low, comparison.high)})')
 
 
 def _not_tested(blocks):
@@ -133,7 +143,8 @@ def _not_tested(blocks):
     mean = compare(found, stats.mean_of_last).mean
     sentences.append(
         'One local epoch instead of 10, a split per seed: mean of the last '
-        f'{stats.LAST} rounds {mean:+.1f} points over {len(found)} pairs.')
+        f'{stats.LAST} rounds {mean:+.1f} points over {len(found)} pairs, not '
+        'tested.')
   if higher := higher_than_moon(kept_runs(), stats.mean_of_last):
     sentences.append(
         'Other methods on the split of seed 0 whose mean of the last '
@@ -245,7 +256,7 @@ def both_endpoints(question: Question, blocks: list[Block],
   at_end = compare(blocks, stats.mean_of_last)
   size, pairs = f'{at_end.mean:+.1f} points', ''
   if question is questions.SPLIT:
-    size = looks.at_end(blocks)
+    size = looks.size(blocks, stats.mean_of_last)
   elif question.is_primary and not math.isnan(at_end.low):
     size += f' (95% interval {stats.interval_text(at_end.low, at_end.high)})'
     sign, word = (1, 'higher') if at_end.mean > 0 else (-1, 'lower')

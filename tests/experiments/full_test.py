@@ -280,10 +280,7 @@ def test_fresh_splits_are_interim_before_the_last_block(tmp_path, monkeypatch):
       'SCAFFOLD - MOON -3.5 points')
   for word in ('higher', 'lower', 'open', 'Holm', '95%', '98.33%', 'p, '):
     assert word not in text
-  summary = report.summary()
-  assert '- **Fresh splits.** Interim, 2 of 12' in summary
-  assert ('100 rounds (interim) | MOON | 59.50 ± 2.12 | 62.50 ± 2.12 | 2 |'
-          in summary)
+  assert '- **Fresh splits.** Interim, 2 of 12' in report.summary()
   assert '(9 of 39 runs)' in report._commits(tmp_path)
   write_fresh(tmp_path, [(1., -2.)] * 9, seeds=range(8, 17))
   assert 'Interim, 11 of 12' in report.fresh(tmp_path)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.full import analysis, looks, questions, report
+from moon_jax.results import stats
 
 
 def blocks(differences, num_rounds=100):
@@ -79,9 +80,10 @@ def test_the_mean_of_the_last_rounds_has_the_interval_of_the_look():
   d = [2., 2.4, 1.6, 2.]
   half = 4.541 * np.std(d, ddof=1) / 2  # t(3, .99)
   text = f'+2.0 points (98% interval {2 - half:+.1f} to {2 + half:+.1f})'
-  assert looks.at_end(blocks(d)) == text
-  assert looks.at_end(blocks([*d, 9.])) == text  # interim: that of the look
-  assert looks.at_end(blocks(d[:3])) == '+2.0 points'
+  assert looks.size(blocks(d), stats.mean_of_last) == text
+  assert looks.size(  # interim: that of the look
+      blocks([*d, 9.]), stats.mean_of_last) == text
+  assert looks.size(blocks(d[:3]), stats.mean_of_last) == '+2.0 points'
 
 
 def test_differences_by_round_begin_in_round_1():
