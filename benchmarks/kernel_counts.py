@@ -25,6 +25,7 @@ import jax
 
 from benchmarks import common, sides
 from moon_jax.cli import command_line
+from moon_jax.config import Config
 
 CASES = (
     'simple_cnn:10:1', 'simple_cnn:8:8', 'resnet18:10:1', 'resnet18:8:8',
@@ -142,10 +143,10 @@ def measure(case: str, num_examples: int) -> dict:
 
   model, num_lanes, num_gpus, *changes = case.split(':')
   is_cnn = model == 'simple_cnn'
-  config = command_line.config_of([
+  config = Config(**command_line.settings_of([
       f'--dataset={"cifar10" if is_cnn else "cifar100"}', '--algorithm=moon',
       f'--model={model}', '--partition=iid', '--local_epochs=10',
-      '--batch_size=64', *(f'--{change}' for change in changes)])
+      '--batch_size=64', *(f'--{change}' for change in changes)]))
   federation = build.federation(config, sides.noise(
       num_examples, num_classes=10 if is_cnn else 100, augmentation=(
           'reflect_crop_flip' if is_cnn else 'zero_crop_flip_rotate')))

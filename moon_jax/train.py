@@ -90,9 +90,6 @@ def train(config: Config, named: frozenset[str], paths: Sequence[str]) -> None:
   for flag in _MAX_RUNS, _PART:
     require(not flag.present, flag.name, 'is for several runs', 'one',
             'Give --grid or a TOML file, or remove it')
-  from moon_jax.simulation import checks
-
-  config = checks.validate(config)
   if _TARGET.value:
     return print(_on_target(config))
   if not _DRY_RUN.value:

@@ -2,7 +2,6 @@
 
 import time
 
-from absl import flags
 import numpy as np
 
 from benchmarks import common, sides
@@ -15,11 +14,7 @@ from moon_jax.distributed import host
 def _simulation(words):
   """Returns the configuration of the flags and its simulation."""
   host.share_cores()
-  own = flags.FlagValues()
-  command_line.define_config(own)
-  own(['', *words])
-  config = Config(**{name: own[name].value
-                     for name in Config.__dataclass_fields__})
+  config = Config(**command_line.settings_of(words))
   from moon_jax.simulation import build
   from moon_jax.simulation.simulation import Simulation
 

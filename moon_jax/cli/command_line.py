@@ -20,11 +20,12 @@ from absl import flags, logging
 from moon_jax import errors, user_code
 from moon_jax.cli import help_page
 from moon_jax.config import Config, FACTS, PARTS, parts, spelling, suggest
-from moon_jax.distributed import host, processes
+from moon_jax.distributed import processes
 from moon_jax.errors import (
   DivergedError,
   InterruptedRun,
   OutOfMemory,
+  require,
   UserError,
 )
 from moon_jax.runs import signals
@@ -94,47 +95,21 @@ def with_parts(words: Sequence[str]) -> list[str]:
           *words[end:]]
 
 
-def config_of(words: Sequence[str]) -> Config:
-  """Returns the configuration of the words of a command line.
+def settings_of(words: Sequence[str]) -> dict[str, Any]:
+  """Returns the settings of a run that words of a command line give, by name.
 
   Raises:
-    UserError: if a word is no flag.
+    UserError: if a word is no flag of a run, or a flag file cannot be read.
   """
   own = flags.FlagValues()
   define_config(own)
   try:
-    rest = own(['', *with_parts(_expanded(words))])
+    rest = own(['', *with_parts(_expanded(words))])[1:]
   except (flags.Error, OSError, ValueError, RecursionError) as error:
     raise UserError('', _message(error, FACTS, [
         name for name in FACTS if own[name].boolean])) from error
-  if rest[1:]:
-    raise UserError('', 'all arguments must be flags', repr(rest[1]))
-  return Config(**{name: own[name].value for name in FACTS})
-
-
-def settings_of_file(path: str | os.PathLike[str], where: str
-                     ) -> dict[str, Any]:
-  """Returns the settings of a run that a flag file gives, by name.
-
-  Raises:
-    UserError: beginning with `where`, if the file is missing or invalid.
-  """
-  own = flags.FlagValues()
-  define_config(own)
-  try:
-    rest = own(['', *with_parts(_expanded([f'--flagfile={path}']))])
-  except (flags.Error, OSError, ValueError, RecursionError) as error:
-    reason = _message(error, FACTS, [
-        name for name in FACTS if own[name].boolean])
-    raise UserError('', f'{where}: the flag file must exist and hold flags of '
-                    'a run', reason) from error
-  if rest[1:]:
-    raise UserError('', f'{where}: the lines of a flag file must be flags, '
-                    'which start with --', repr(rest[1]))
-  return _present(own)
-
-
-def _present(own):
+  require(not rest, '', 'settings must be flags, which start with --',
+          *map(repr, rest[:1]))
   return {name: own[name].value for name in FACTS if own[name].present}
 
 
@@ -195,15 +170,16 @@ def start(name: str,
   Does not return: the process ends with one of the exit statuses above.
 
   Args:
-    name: the command's name in error messages.
+    name: the module, or the command, which begins error messages.
     run: also takes the names of flags on the command line, and the arguments
       that are not flags; may raise the errors of `moon_jax.errors`. It
       validates the configuration.
     page: what --help shows besides the flags of a run.
   """
   define_config()
-  is_script = sys.argv[0].startswith('moon-jax ')
-  command = sys.argv[0] if is_script else f'python -m {name}'
+  command = f'python -m {name}'
+  if sys.argv[0].startswith('moon-jax '):  # see `moon_jax.__main__`
+    name = command = sys.argv[0]
   errors.escape_output()
   user_code.search_current_directory()
   with errors.of_command():
@@ -217,7 +193,6 @@ def start(name: str,
 @contextlib.contextmanager
 def training(name: str) -> Iterator[None]:
   """Lets the body train; its errors exit, with `name` in their messages."""
-  host.share_cores()
   logging.use_absl_handler()
   logging.set_verbosity(logging.WARNING)
   warnings.formatwarning = lambda message, *_, **__: f'warning: {message}\n'

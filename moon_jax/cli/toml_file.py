@@ -62,7 +62,11 @@ def read(path: str) -> SweepFile:
     block_keys.append(own_keys)
   base = {}
   if flagfile := keys.get('flagfile'):
-    base = command_line.settings_of_file(file.parent / flagfile, path)
+    try:
+      base = command_line.settings_of([f'--flagfile={file.parent / flagfile}'])
+    except UserError as error:
+      raise UserError('', f'{path}: the flag file must exist and hold flags of '
+                      'a run', error) from error
   return SweepFile(file.stem, base, blocks, keys, block_keys)
 
 

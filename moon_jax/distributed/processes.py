@@ -15,6 +15,7 @@ import sys
 import time
 from typing import Any
 
+from moon_jax.distributed import host
 from moon_jax.errors import first_line, require, setting, UserError
 
 _CONNECT_SECONDS = 300  # the most that processes wait for the first one
@@ -33,6 +34,7 @@ def join(coordinator_address: str = '', num_processes: int = 0,
   _check(coordinator_address, num_processes, process_id, is_cluster)
   if num_processes == 1 or not (coordinator_address or is_cluster):
     return
+  host.share_cores()
   import jax
 
   if coordinator_address:
@@ -64,11 +66,11 @@ def _wait_for(address, count, index):
         file=sys.stderr, flush=True)
   if index == 0:  # it listens itself
     return
-  host, _, port = address.rpartition(':')
+  machine, _, port = address.rpartition(':')
   deadline = time.monotonic() + _CONNECT_SECONDS
   while True:
     try:
-      socket.create_connection((host, int(port)), timeout=5).close()
+      socket.create_connection((machine, int(port)), timeout=5).close()
       return
     except OSError as error:
       if time.monotonic() > deadline:

@@ -15,6 +15,7 @@ import time
 from typing import Any, NamedTuple
 
 from moon_jax.cli import command_line, file_command
+from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.results import (
   clients,
@@ -107,7 +108,7 @@ def _show(arguments: argparse.Namespace) -> None:
   for name in _OF_RUNS if is_table else _OF_TABLES:
     if value := getattr(arguments, name):
       if name == 'settings':
-        command_line.config_of(value)  # it may be a typing error
+        command_line.settings_of(value)  # it may be a typing error
         name = value[0].lstrip('-').partition('=')[0]
       raise UserError(name, 'is for runs' if is_table else
                       'is for published tables', 'a table' if is_table else
@@ -138,7 +139,7 @@ def _show(arguments: argparse.Namespace) -> None:
 
 
 def _show_tables(arguments):
-  config = command_line.config_of(arguments.settings)
+  config = Config(**command_line.settings_of(arguments.settings))
   named = command_line.named_in(arguments.settings)
   with command_line.training('moon-jax show'):
     from moon_jax.results import published  # imports JAX

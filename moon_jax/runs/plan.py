@@ -24,7 +24,6 @@ import numpy as np
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.rounds import Cohort
-from moon_jax.distributed import host
 from moon_jax.engine import schedule
 from moon_jax.engine.schedule import Place, Shape
 from moon_jax.errors import setting
@@ -81,7 +80,6 @@ def dry_run(runs: Runs, max_runs: int = 0, part: tuple[int, int] = (0, 1),
   `moon_jax.run_sweep`. If `is_measured`, it measures the speed of one
   unfinished run of each program (see `measure`).
   """
-  host.share_cores()
   planned = runs.planned(max_runs, part[1])
   lines, costs, count = [runs.progress()] if runs.ended else [], [], 0
   if is_measured:
@@ -101,7 +99,7 @@ def dry_run(runs: Runs, max_runs: int = 0, part: tuple[int, int] = (0, 1),
     if rest:
       specs = [*runs.specs(rest)]
       configs = [runs.runs[run].config for run in rest]
-      rates = measure(specs[0], configs[0]) if is_measured else None
+      rates = measure(specs[0]) if is_measured else None
       costs.append(estimate(specs, configs, rates))
       lines += show(costs[-1])
   if not costs:
@@ -237,7 +235,7 @@ def _per_device(shape):
   return shape.num_lanes // shape.num_devices
 
 
-def measure(spec: RoundSpec, config: Config) -> Rates:
+def measure(spec: RoundSpec) -> Rates:
   """Measures rounds of two lengths, and an evaluation, of a run here.
 
   The run has the network, the method and the lanes of `spec`, and clients with
@@ -248,7 +246,7 @@ def measure(spec: RoundSpec, config: Config) -> Rates:
   # Steps have the program of one epoch (`round_spec.make`).
   num_epochs = 1 if federation.local_steps else federation.local_epochs
   cohort = federation.first_cohorts(1)[0].clients
-  remembered = config.args('algorithm').get('num_negatives', 1)
+  remembered = spec.client_bytes // round_spec.bytes_of(spec.model)  # models
   first = min(remembered, _MAX_FIRST) + 1
   batches = max(1, round(_TRIAL_ROWS * num_lanes / (len(cohort) * num_epochs)))
   num_examples = batches * federation.batch_size  # of a client

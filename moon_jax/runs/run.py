@@ -17,7 +17,6 @@ another process then resumes its runs.
 import bisect
 from collections.abc import Callable, Hashable, Iterator, Sequence
 import contextlib
-import inspect
 import math
 import os
 import pathlib
@@ -26,7 +25,7 @@ from typing import Any
 
 from moon_jax.config import Config
 from moon_jax.distributed import devices, host
-from moon_jax.errors import OutOfMemory, setting, UserError
+from moon_jax.errors import OutOfMemory, require, setting, UserError
 from moon_jax.runs import prepare, run_loggers, values
 from moon_jax.runs.directory import InUse
 from moon_jax.runs.grid import Sweep
@@ -63,13 +62,11 @@ def run(config: Config, callbacks: Sequence[Callable] = (),
     >>> moon_jax.run(moon_jax.Config(dataset='digits', algorithm='fedavg'),
     ...              callbacks=[lambda simulation, line: print(line)])
   """
-  if not isinstance(config, Config):
-    raise UserError('config', 'must be a moon_jax.Config',
-                    f'a {type(config).__name__}',
-                    "Pass for example moon_jax.Config(dataset='digits')")
-  check_lists(callbacks, loggers)
-  host.share_cores()
-  summary, = Runs([checks.validate(config)]).train(callbacks, loggers)
+  require(isinstance(config, Config), 'config', 'must be a moon_jax.Config',
+          f'a {type(config).__name__}',
+          "Pass for example moon_jax.Config(dataset='digits')")
+  _check_lists(callbacks, loggers)
+  summary, = Runs([config]).train(callbacks, loggers)
   assert summary is not None  # it has ended, or an error was raised
   return summary
 
@@ -110,48 +107,33 @@ def run_sweep(sweep: Sweep, workdir: str = 'runs', max_runs: int = 0,
     ...     **{'algorithm.mu': [1, 5]})
     >>> summaries = moon_jax.run_sweep(sweep)
   """
-  if not isinstance(sweep, Sweep):
-    raise UserError('sweep', 'must be a moon_jax.Sweep',
-                    f'a {type(sweep).__name__}', 'Pass for example '
-                    'moon_jax.Sweep.grid(config, seed=range(3))')
-  check_lists(callbacks, loggers)
+  require(isinstance(sweep, Sweep), 'sweep', 'must be a moon_jax.Sweep',
+          f'a {type(sweep).__name__}',
+          'Pass for example moon_jax.Sweep.grid(config, seed=range(3))')
+  _check_lists(callbacks, loggers)
   run_loggers.check_factories(loggers)
-  _check_arguments(workdir, max_runs, part)
-  host.share_cores()
+  require(isinstance(workdir, str | os.PathLike), 'workdir', 'must be a path',
+          repr(workdir), "The default is workdir='runs'")
+  require(isinstance(max_runs, int) and max_runs >= 0, 'max_runs',
+          'must be an integer of 0 or more', repr(max_runs),
+          'The default is max_runs=0')
+  require(isinstance(part, tuple) and len(part) == 2 and all(
+      isinstance(number, int) for number in part) and 0 <= part[0] < part[1],
+          'part', 'must be integers (i, n) with 0 <= i < n', repr(part),
+          'The default is part=(0, 1)')
   return Runs(sweep.configs, sweep.axes, workdir).train(
       callbacks, loggers, max_runs, part)
 
 
-def check_lists(callbacks: Any, loggers: Any) -> None:
-  """Checks that callbacks are functions in a list, and that loggers are one.
-
-  Raises:
-    UserError: otherwise.
-  """
-  is_list = isinstance(callbacks, list | tuple)
-  if not is_list or not all(map(callable, callbacks)):
-    raise UserError(
-        'callbacks', 'must be a list of functions of (simulation, line)',
-        repr(callbacks), 'Pass callbacks=[function]')
-  if not isinstance(loggers, list | tuple):
-    raise UserError('loggers', 'must be a list of moon_jax.loggers.Logger or '
-                    'of functions that return one', repr(loggers),
-                    'Pass loggers=[moon_jax.loggers.CSV()], or names in '
-                    "moon_jax.Config(loggers='csv')")
-
-
-def _check_arguments(workdir, max_runs, part):
-  is_part = isinstance(part, tuple) and len(part) == 2 and all(
-      isinstance(number, int) for number in part) and 0 <= part[0] < part[1]
-  for name, value, is_valid, requirement in (
-      ('workdir', workdir, isinstance(workdir, str | os.PathLike), 'a path'),
-      ('max_runs', max_runs, isinstance(max_runs, int) and max_runs >= 0,
-       'an integer of 0 or more'),
-      ('part', part, is_part, 'integers (i, n) with 0 <= i < n')):
-    if not is_valid:
-      default = inspect.signature(run_sweep).parameters[name].default
-      raise UserError(name, f'must be {requirement}', repr(value),
-                      f'The default is {name}={default!r}')
+def _check_lists(callbacks, loggers):
+  require(isinstance(callbacks, list | tuple) and all(map(callable, callbacks)),
+          'callbacks', 'must be a list of functions of (simulation, line)',
+          repr(callbacks), 'Pass callbacks=[function]')
+  require(isinstance(loggers, list | tuple), 'loggers',
+          'must be a list of moon_jax.loggers.Logger or of functions that '
+          'return one', repr(loggers),
+          'Pass loggers=[moon_jax.loggers.CSV()], or names in '
+          "moon_jax.Config(loggers='csv')")
 
 
 class Runs:
@@ -165,7 +147,7 @@ class Runs:
 
   def __init__(self, configs: Sequence[Config],
                axes: Sequence[str] | None = None, root: str = 'runs'):
-    """Checks the configurations, which `checks.validate` has returned.
+    """Checks the configurations, and their directories.
 
     Args:
       configs: of the runs.
@@ -176,20 +158,19 @@ class Runs:
     Raises:
       UserError: naming the run, if one is impossible.
     """
+    host.share_cores()
     self.axes, self._root, self._is_sweep = axes, root, axes is not None
     self._has_warned = False  # that there are no locks
     self.runs: list[Prepared] = []
     call = prepare.once()
     for config in configs:
       name = '' if axes is None else values.run_name(config, axes)
-      with _naming(name):  # `Sweep.grid` may not have made it
-        if self._is_sweep:
-          config = checks.validate(config)
-        self.runs.append(prepare.prepare(config, call, root, name))
+      with _naming(name):
+        self.runs.append(prepare.prepare(
+            checks.validate(config), call, root, name))
     self._check_directories()
-    self._single: dict[str, Any] | None = None  # summary of a single run
-    if not self._is_sweep:
-      self._single = self.runs[0].summary
+    # Of a single run; other processes may train those of a sweep.
+    self._summary = None if self._is_sweep else self.runs[0].summary
     self.ended = {index for index in range(len(self.runs))
                   if self.result(index)}
 
@@ -256,7 +237,7 @@ class Runs:
                      loggers).train(**place)
     for run, result in zip(runs, results):
       if not isinstance(result, Exception):
-        self._single = result
+        self._summary = result
       elif not self._is_sweep:
         raise result
       else:
@@ -383,7 +364,7 @@ class Runs:
   def result(self, index: int) -> dict[str, Any] | None:
     """Returns what `run_sweep` returns for a run."""
     if not self._is_sweep:
-      return self._single
+      return self._summary
     workdir = self.runs[index].workdir
     result = workdir.summary()
     if result is None and (found := workdir.diverged()):

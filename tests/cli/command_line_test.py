@@ -79,7 +79,7 @@ def test_help_for_a_reader_that_ends_is_no_error():
 def test_errors_of_the_library(tmp_path):
   (tmp_path / 'x.flags').write_text('--num_round=3\n')
   with pytest.raises(UserError, match=r'Did you mean --num_rounds=3\?'):
-    command_line.settings_of_file(tmp_path / 'x.flags', 'where')
+    command_line.settings_of([f'--flagfile={tmp_path / "x.flags"}'])
   with pytest.raises(UserError, match='Did you mean optimizer=sgd'):
     mj.run(mj.Config(dataset='digits', optimizer='SGD'))
   with pytest.raises(UserError, match='Did you mean metrics=top5'):

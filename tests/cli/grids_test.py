@@ -64,7 +64,8 @@ def started(whole, tmp_path_factory):
 def build(*words, path='', grids=()):
   """Builds the sweep of the words of a command line."""
   named = {word.removeprefix('--').partition('=')[0] for word in words}
-  return grids_lib.build(command_line.config_of(words), named, grids, path)
+  config = Config(**command_line.settings_of(words))
+  return grids_lib.build(config, named, grids, path)
 
 
 def test_the_command_trains_a_grid_and_writes_its_table(started, tmp_path):

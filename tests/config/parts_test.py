@@ -81,15 +81,15 @@ def test_text_that_is_no_call_is_refused(text, words):
     (['--algorithm.mu=2', '-algorithm', 'fedavg'], 'fedavg'),
     (['--algorithm.mu', '3', '--seed', '1'], 'moon(mu=3)')])
 def test_later_flags_win_and_a_call_replaces_the_part(words, expected):
-  assert str(command_line.config_of(words).algorithm) == expected
+  assert str(Config(**command_line.settings_of(words)).algorithm) == expected
 
 
 def test_flags_after_a_file_change_its_part(tmp_path):
   file = tmp_path / 'a.flags'
   file.write_text('# a comment\n--algorithm=moon(mu=3, num_negatives=2)\n'
                   '--partition.beta=0.3\n')
-  config = command_line.config_of([
-      f'--flagfile={file}', '--algorithm.mu=1', '--partition=iid'])
+  config = Config(**command_line.settings_of([
+      f'--flagfile={file}', '--algorithm.mu=1', '--partition=iid']))
   assert str(config.algorithm) == 'moon(mu=1, num_negatives=2)'
   assert str(config.partition) == 'iid'
 
@@ -101,7 +101,7 @@ def test_flags_after_a_file_change_its_part(tmp_path):
     ('--algoritm.mu=1', r'Did you mean --algorithm\.mu=1\?')])
 def test_flags_of_no_part_are_refused(word, words):
   with pytest.raises(UserError, match=words):
-    command_line.config_of([word])
+    Config(**command_line.settings_of([word]))
 
 
 @pytest.fixture

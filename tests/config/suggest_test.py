@@ -71,11 +71,11 @@ def test_a_flag_that_the_command_lacks_is_not_suggested():
 def test_a_flag_that_is_an_argument_is_answered_with_it(word, meant):
   """The answer is a command that can be given."""
   with pytest.raises(UserError) as error:
-    command_line.config_of([word])
+    Config(**command_line.settings_of([word]))
   assert f'. Did you mean {meant}' in str(error.value)
   if '=' in meant:
     _, _, answer = str(error.value).partition('Did you mean ')
-    command_line.config_of(shlex.split(answer.removesuffix('?')))
+    Config(**command_line.settings_of(shlex.split(answer.removesuffix('?'))))
 
 
 @pytest.mark.parametrize('make, name, hint', [
@@ -115,7 +115,7 @@ def test_synonyms_of_values_are_valid_values():
       assert re.fullmatch('[a-z0-9]+', word)
       words = [f'--{word}' for word in shlex.split(meant)] if (
           '=' in meant) else [f'--{name}={meant}']
-      config = command_line.config_of(words)
+      config = Config(**command_line.settings_of(words))
       for kind in PARTS:
         parts.function_of(kind, getattr(config, kind))
       for flag in _NAMED:

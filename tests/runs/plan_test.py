@@ -128,7 +128,7 @@ def test_local_steps_are_measured_by_the_program_of_one_epoch(monkeypatch):
 
   monkeypatch.setattr(plan, 'Simulation', simulation)
   with pytest.raises(StopIteration) as stopped:
-    plan.measure(spec, config)
+    plan.measure(spec)
   measured = round_spec.alone(stopped.value.value)
   assert agreement.shared_values(measured) == agreement.shared_values(spec)
   assert measured.steps_C.tolist() == [12 * 4, 12 * 4]  # of 24 rows in all, x 4
@@ -137,7 +137,7 @@ def test_local_steps_are_measured_by_the_program_of_one_epoch(monkeypatch):
 def test_a_dry_run_prints_the_plan_and_writes_nothing(monkeypatch, tmp_path):
   measured = []
 
-  def measure(spec, config):
+  def measure(spec):
     measured.append(spec.federation.seed)
     return RATES
 
@@ -186,7 +186,7 @@ def test_long_axes_are_shortened():
 
 def test_the_estimates_are_those_of_the_round(monkeypatch):
   """8 of 16 clients, of 9 steps each, train on two lanes."""
-  monkeypatch.setattr(plan, 'measure', lambda spec, config: MEASURED)
+  monkeypatch.setattr(plan, 'measure', lambda spec: MEASURED)
   config = Config(
       dataset='breast_cancer', model='mlp', partition='iid', num_clients=16,
       participation=.5, local_epochs=3, batch_size=8,

@@ -1,7 +1,6 @@
 """The programs and the commands of the documentation's pages."""
 
 import argparse
-import dataclasses
 import importlib.util
 import re
 import shlex
@@ -51,8 +50,8 @@ def commands(text: str) -> list[str]:
 
 def config_of(flags_of_command: str, **changes) -> Config:
   """Returns the configuration of the flags of a command, with changes."""
-  return dataclasses.replace(
-      command_line.config_of(shlex.split(flags_of_command)), **changes)
+  return Config(**command_line.settings_of(shlex.split(flags_of_command))
+                | changes)
 
 
 def sweep_of(words: list[str]) -> grids.Named:
@@ -67,7 +66,7 @@ def sweep_of(words: list[str]) -> grids.Named:
   rest = [word for word in rest if word not in paths]
   named = {match[1] for word in rest if (match := re.match(r'--(\w+)', word))}
   return grids.build(
-      command_line.config_of(rest), named, found.grid, *paths)
+      Config(**command_line.settings_of(rest)), named, found.grid, *paths)
 
 
 def execute(program: str, name: str, names: dict | None = None) -> dict:
