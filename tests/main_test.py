@@ -30,6 +30,8 @@ def test_commands_exist(name):
       for word in [' '.join(commands.COMMANDS)]],
     ('xyz', 2, '', "there is no command 'xyz'."),
     ('--num_rounds=3', 2, '', 'as in moon-jax train --num_rounds=3.'),
+    ('train --num_round=3', 2, '',
+     'moon-jax train: there is no flag --num_round. Did you mean --num_rounds'),
     ('--version', 0, f'moon_jax {mj.__version__}', ''),
 ])
 def test_the_command_names_what_to_run(

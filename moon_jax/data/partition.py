@@ -59,7 +59,7 @@ def dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
   The module describes labels, num_clients and seed.
 
   Args:
-    beta: concentration, above 0. Smaller values give fewer classes per client.
+    beta: concentration. Smaller values give fewer classes per client.
 
   Raises:
     UserError: if 1,000 tries give no such split.

@@ -31,7 +31,7 @@ def fedexp(epsilon: Positive = 0.001) -> Algorithm:
   """Returns FedExP.
 
   Args:
-    epsilon: added to |Delta|^2, above 0. It bounds the step size; FedAvg is its
+    epsilon: added to |Delta|^2. It bounds the step size; FedAvg is its
       limit for large values.
   """
 

@@ -38,7 +38,7 @@ def fedgkd(gamma: NonNegative = 0.2, buffer: Count = 5,
   Args:
     gamma: twice the weight of the distillation loss; 0 is FedAvg.
     buffer: M, the number of global models that teach.
-    tau: temperature, above 0.
+    tau: temperature.
   """
   size = buffer - 1  # models before w^t
 

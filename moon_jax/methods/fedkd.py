@@ -40,7 +40,7 @@ def fedkd(energy_start: Annotated[float, Gt(0), Le(1)] = 0.95,
   """Returns FedKD. Client state is the mentor, which begins as the student.
 
   Args:
-    energy_start: T_start, above 0; 1 does not compress.
+    energy_start: T_start; 1 does not compress.
     energy_end: T_end.
     form: "paper" or "released".
   """

@@ -31,7 +31,7 @@ def fedntd(distill_weight: NonNegative = 1.0, tau: Positive = 1.0,
 
   Args:
     distill_weight: the paper's beta; 0 is FedAvg.
-    tau: temperature, above 0.
+    tau: temperature.
     form: "paper", or "released" to multiply the distillation loss by tau^2.
   """
 

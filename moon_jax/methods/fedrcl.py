@@ -39,7 +39,7 @@ def fedrcl(scl_weight: NonNegative = 1.0, penalty_weight: NonNegative = 1.0,
   Args:
     scl_weight: weight of l_scl; FedAvg if this and penalty_weight are 0.
     penalty_weight: weight of l_div, which repels examples of one class.
-    tau: temperature, above 0.
+    tau: temperature.
     threshold: lambda, the similarity from which on l_div acts.
     hardest: number of examples of other classes in l_scl.
   """

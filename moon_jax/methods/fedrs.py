@@ -31,7 +31,7 @@ def fedrs(alpha: Fraction = 0.5,
   """Returns FedRS.
 
   Args:
-    alpha: scale of the logits of classes that a client lacks, from 0 to 1; 1 is
+    alpha: scale of the logits of classes that a client lacks; 1 is
       FedAvg.
     form: "paper", or "released" to scale by numbers of examples.
   """

@@ -57,7 +57,7 @@ def moon(num_negatives: Count = 1, mu: NonNegative = 5.0,
 
   Args:
     num_negatives: k, the number of previous local models that serve as
-      negatives, at least 1.
+      negatives.
     mu: weight of the contrastive loss; 0 is FedAvg.
     temperature: tau of the contrastive loss.
     first_negative: "none", or "random" for clients that begin with a randomly
