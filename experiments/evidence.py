@@ -26,8 +26,7 @@ from experiments.full import report as full_report
 from experiments.full.analysis import CHANCE
 from experiments.full.report import markdown
 from moon_jax import train
-from moon_jax.config import kinds
-from moon_jax.methods import registry
+from moon_jax.config import kinds, methods
 from moon_jax.results import arms as arms_lib
 from moon_jax.results import compare as compare_lib
 from moon_jax.results import page, read, stats
@@ -83,7 +82,7 @@ def runs_table(experiment: str, has_speed: bool) -> str:
       labels.insert(0, f'mu {mu}')
     row = {
         'method': ', '.join([
-            registry.title(arm.config.algorithm.name), *labels]),
+            methods.title(arm.config.algorithm.name), *labels]),
         f'test accuracy, mean of the last {_LAST} rounds':
             stats.mean_and_std(percent(arm), 3, .01) + (
                 f' (over clients ± {statistics.fmean(stds) / 100:.3f})'
