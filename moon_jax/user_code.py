@@ -136,10 +136,11 @@ def parse_args(flag: str, text: str) -> dict[str, Any]:
 
 def split(text: str) -> list[str]:
   """Returns what commas separate that are outside of quotes and brackets."""
-  pieces, quote, depth = [''], '', 0
-  for character in re.findall(r'\\?.', text, re.DOTALL):  # \" is no quote
+  pieces, quote, depth, is_escaped = [''], '', 0, False
+  for character in text:
     if quote:
-      quote = '' if character == quote else quote
+      quote = '' if character == quote and not is_escaped else quote
+      is_escaped = character == '\\' and not is_escaped  # \" is no quote
     elif character in '"\'':
       quote = character
     else:

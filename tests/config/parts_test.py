@@ -40,6 +40,7 @@ def test_text_of_a_part_gives_the_part_again(name, arguments):
     ('f(a=-1e-5, b=[1, 2], c="x, y)", d=None, e=True,)', Part('f', (
         ('a', -1e-5), ('b', [1, 2]), ('c', 'x, y)'), ('d', None),
         ('e', True)))),
+    ('f(a=C:\\, b="\\",")', Part('f', (('a', 'C:\\'), ('b', '",')))),
     ('gossip(graph=ring)', Part('gossip', (('graph', 'ring'),))),
     ('file(path=/data/a.npz)', Part('file', (('path', '/data/a.npz'),))),
     ('my.module:f(a=1)', Part('my.module:f', (('a', 1),))),
