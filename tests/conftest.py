@@ -20,7 +20,7 @@ from jax._src import compiler  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
-from support import forked, golden  # noqa: E402
+from support import golden  # noqa: E402
 
 # Otherwise Python prints warnings of loggers without a handler.
 logging.getLogger('moon_jax').addHandler(logging.NullHandler())
@@ -168,15 +168,6 @@ def compilation_cache(tmp_path_factory):
   jax.config.update('jax_compilation_cache_dir', path)
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
   return path
-
-
-@pytest.fixture(scope='session')
-def whole(tmp_path_factory, compilation_cache):
-  """Runs whole commands, each in a fork that cannot download."""
-  with forked.Server(tmp_path_factory.mktemp('whole'),
-                     JAX_COMPILATION_CACHE_DIR=compilation_cache,
-                     https_proxy='http://127.0.0.1:9') as server:
-    yield server
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from moon_jax.data.io import files
 from moon_jax.data.sources import arrays
 from moon_jax.distributed import processes
 from moon_jax.errors import setting
-from support.forked import ROOT
+from support import ROOT
 
 PACKAGE = ROOT / 'moon_jax'
 # What only commands run; they may name flags in plain text.

@@ -36,10 +36,10 @@ import pytest
 import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.simulation import build
-from support import inline
-from support.forked import ROOT, SECONDS
+from support import inline, ROOT
 
 _MAX_MEGABYTES = 2_000
+_SECONDS = 60  # in which a command that reads without end must end
 FIELDS = dataclasses.fields(Config)
 TABLE = tomllib.loads(
     (ROOT / 'tests/invalid_input.toml').read_text(encoding='utf-8'))
@@ -86,23 +86,21 @@ def assert_short(answer):
   assert 'Error:' not in answer, answer
 
 
-def refuse(server, here, flags, words=(), **options):
+def refuse(here, flags, words=(), module='moon_jax.train'):
   """Runs the command in directory `here`, which must stay as it is.
 
   Args:
-    server: that runs it: a fork, which limits time and memory, or `inline`.
     here: its directory.
     flags: its arguments.
     words: which its message must have.
-    **options: of `forked.Server.run`.
+    module: the command.
 
   Returns:
     How it ended.
   """
   before = contents(here)
-  done = server.run(*flags, cwd=here, **options)
+  done = inline.run(*flags, cwd=here, module=module, seconds=_SECONDS)
   assert_reported(done.status, done.out, done.err, words)
-  assert done.cpu_seconds < SECONDS
   assert done.megabytes < _MAX_MEGABYTES
   assert contents(here) == before
   return done
@@ -146,9 +144,14 @@ CONTENTS = {  # what {is = NAME} in the table stands for
 }
 
 
-def test_server_forks_soundly_and_payloads_work(whole, tmp_path, monkeypatch):
-  """A thread or a device made before a fork would not be whole in a child."""
-  assert whole.threads == 1
+def test_commands_without_end_are_ended_and_payloads_work(
+    tmp_path, monkeypatch):
+  """Otherwise the tests below would hang, or could not fail."""
+  write(tmp_path, {'endless.py': 'open("fifo")', 'fifo': os.mkfifo})
+  with pytest.raises(inline.TooLong):
+    inline.run(cwd=tmp_path, module='endless', seconds=.1)
+  for name in 'endless.py', 'fifo':
+    (tmp_path / name).unlink()
   monkeypatch.chdir(tmp_path)
   pickle.loads(pickle.dumps(Payload()))
   assert contents(tmp_path) == {'executed': 'directory'}
@@ -162,7 +165,9 @@ RUN = ['--dataset=digits', '--model=mlp', '--model.projection_dim=None',
        '--workdir=run']
 AGAIN = [*RUN, '--num_rounds=2']
 ON = [*RUN, '--num_rounds=3']
-def answer(server, here, made, rest):
+
+
+def answer(here, made, rest):
   """Gives a command of the table, which must end before it compiles."""
   words = []
   for cell in rest:
@@ -170,22 +175,20 @@ def answer(server, here, made, rest):
       write(here, cell)
     else:
       words.append(cell)
-  done = refuse(server, here, shlex.split(made), words, module='moon_jax')
+  done = refuse(here, shlex.split(made), words, module='moon_jax')
   assert done.status == 2 and 'compil' not in done.out, done
   assert_short(done.err)
 
 
 @pytest.mark.parametrize('made, rest', rows('commands') + rows('files'))
-def test_command(made, rest, tmp_path, request):
-  is_endless = any(how in str(rest) for how in ("'fifo'", "'endless'"))
-  server = request.getfixturevalue('whole') if is_endless else inline
-  answer(server, tmp_path, made, rest)
+def test_command(made, rest, tmp_path):
+  answer(tmp_path, made, rest)
 
 
 @pytest.mark.parametrize('made, rest', rows('own_code'))
 def test_command_with_own_code(made, rest, tmp_path):
   write(tmp_path, TABLE['own_files'])
-  answer(inline, tmp_path, made, rest)
+  answer(tmp_path, made, rest)
 
 
 @pytest.mark.parametrize('flag, code, word', [
@@ -193,7 +196,7 @@ def test_command_with_own_code(made, rest, tmp_path):
     for code, word in TABLE[f'code_of_{flag}'].items()])
 def test_bad_code_of_users(flag, code, word, tmp_path):
   write(tmp_path, {'mine.py': code})
-  refuse(inline, tmp_path, ['--dataset=digits', f'--{flag}=mine:f'],
+  refuse(tmp_path, ['--dataset=digits', f'--{flag}=mine:f'],
          [f'--{flag}', word])
 
 
@@ -210,15 +213,15 @@ def test_command_with_arrays(changes, rest, tmp_path):
       'np': np, 'features': features, **images})
   np.savez(tmp_path / 'data.npz', **{
       name: array for name, array in arrays.items() if array is not None})
-  answer(inline, tmp_path, 'train --dataset=npz --data_dir=data.npz '
+  answer(tmp_path, 'train --dataset=npz --data_dir=data.npz '
          '--num_clients=3 --partition=iid', rest)
 
 
 @pytest.fixture(scope='module')
-def finished(whole, tmp_path_factory):
+def finished(tmp_path_factory):
   """A directory in which the command has made `run`: two checkpoints."""
   here = tmp_path_factory.mktemp('finished')
-  done = whole.run(*AGAIN, cwd=here, limit=120)
+  done = inline.run(*AGAIN, cwd=here)
   assert done.status == 0, done
   return here
 
@@ -233,13 +236,13 @@ def run_dir(finished, tmp_path):
 @pytest.mark.parametrize('made, rest', rows('again'))
 def test_command_in_the_directory_of_a_run(made, rest, run_dir):
   made = made.replace('RUN', ' '.join(['train', *AGAIN]))
-  answer(inline, run_dir.parent, made, rest)
+  answer(run_dir.parent, made, rest)
 
 
-def test_two_runs_in_one_directory(whole, run_dir):
+def test_two_runs_in_one_directory(run_dir):
   with open(run_dir / 'metrics.jsonl') as other:
     fcntl.flock(other, fcntl.LOCK_EX)
-    refuse(whole, run_dir.parent, ON, ['--workdir=run', 'another'])
+    refuse(run_dir.parent, ON, ['--workdir=run', 'another'])
 
 
 # Python.
@@ -358,13 +361,13 @@ FLAGS = [
 
 @pytest.mark.parametrize('flags, words', FLAGS)
 def test_bad_flags(flags, words, tmp_path):
-  refuse(inline, tmp_path, flags, words)
+  refuse(tmp_path, flags, words)
 
 
 def test_chain_of_flag_files(tmp_path):
   """Two thousand files, each of which names the next one."""
   write(tmp_path, {str(i): f'--flagfile={i + 1}\n' for i in range(2000)})
-  refuse(inline, tmp_path, ['--flagfile=0'], ['flag files'])
+  refuse(tmp_path, ['--flagfile=0'], ['flag files'])
 
 
 # Data of users' own, as npz files. Flags that follow end those that are fine.
@@ -420,19 +423,18 @@ NPZ = [  # content, and a further word of the answer
 
 
 @pytest.mark.parametrize('content, word', NPZ)
-def test_bad_npz_file(content, word, tmp_path, request):
+def test_bad_npz_file(content, word, tmp_path):
   write(tmp_path, {'data.npz': content})
-  server = request.getfixturevalue('whole') if callable(content) else inline
-  refuse(server, tmp_path, END_NPZ, ['--data_dir', word])
+  refuse(tmp_path, END_NPZ, ['--data_dir', word])
 
 
 # Work directories that hold a run.
 
 
-def test_whole_work_directory_is_taken(whole, run_dir):
+def test_whole_work_directory_is_taken(run_dir):
   """What the damage below is done to."""
   before = contents(run_dir)
-  done = whole.run(*AGAIN, cwd=run_dir.parent)
+  done = inline.run(*AGAIN, cwd=run_dir.parent)
   assert done.status == 0 and 'is complete' in done.out
   assert contents(run_dir) == before
 
@@ -493,12 +495,10 @@ WORKDIRS = [
 
 
 @pytest.mark.parametrize('flags, damages', WORKDIRS)
-def test_damaged_work_directory(flags, damages, run_dir, request):
+def test_damaged_work_directory(flags, damages, run_dir):
   for name, how in damages.items():
     damage(run_dir / name, how)
-  is_endless = any(map(callable, damages.values()))
-  server = request.getfixturevalue('whole') if is_endless else inline
-  refuse(server, run_dir.parent, flags, ['--workdir=run'])
+  refuse(run_dir.parent, flags, ['--workdir=run'])
 
 
 CHECKPOINTS = [
@@ -525,7 +525,7 @@ def test_damaged_checkpoints(which, how, run_dir):
     assert paths
     for path in paths:
       damage(path, how)
-  refuse(inline, run_dir.parent, AGAIN, ['--workdir', 'checkpoint'])
+  refuse(run_dir.parent, AGAIN, ['--workdir', 'checkpoint'])
 
 
 @pytest.mark.parametrize('flags', [
@@ -540,7 +540,7 @@ def test_what_may_not_be_read(flags, tmp_path):
   try:
     if os.access(closed, os.X_OK):
       pytest.skip('nothing is closed to this user, who may be root')
-    refuse(inline, tmp_path, flags, ['closed'])
+    refuse(tmp_path, flags, ['closed'])
   finally:
     closed.chmod(0o700)
 
@@ -560,18 +560,18 @@ END = '--cohort=file(path=/no/such)'  # ends what is fine
 @given(st.sampled_from(FIELDS), VALUES)
 def test_any_value_of_any_flag(tmp_path, field, value):
   end = [] if field.name == 'cohort' else [END]  # data are missing, too
-  done = refuse(inline, tmp_path, [f'--{field.name}={value}', *end], ['--'])
+  done = refuse(tmp_path, [f'--{field.name}={value}', *end], ['--'])
   assert done.status == 2
 
 
-# The forked commands are the command.
+# Commands in this process are the command.
 
 
 @pytest.mark.long
 @pytest.mark.parametrize('platform, flags', [
     ('cpu', ['--num_client=3']), ('cpu', ['--dataset=digits', '--workdir=bad']),
     ('gpuu', ['--dataset=breast_cancer', '--model=mlp', '--partition=iid'])])
-def test_real_command(platform, flags, whole, tmp_path):
+def test_real_command(platform, flags, tmp_path):
   """It says the same; JAX reads the platform when it starts."""
   write(tmp_path, {'bad/config.json': '[]'})
   before = contents(tmp_path)
@@ -580,10 +580,10 @@ def test_real_command(platform, flags, whole, tmp_path):
       capture_output=True, text=True, timeout=180, check=False,
       env={**os.environ, 'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': platform})
   if platform == 'cpu':
-    forked = whole.run(*flags, cwd=tmp_path)
+    done = inline.run(*flags, cwd=tmp_path)
     assert_reported(real.returncode, real.stdout, real.stderr, ['--'])
     assert (real.returncode, real.stdout, real.stderr) == (
-        forked.status, forked.out, forked.err)
+        done.status, done.out, done.err)
     assert contents(tmp_path) == before
   else:
     last = real.stderr.strip().splitlines()[-1]

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from support.forked import ROOT
+from support import ROOT
 
 DEVELOPERS = 'CONTRIBUTING.md', 'docs/architecture.md'  # all names count
 _CODE = ('moon_jax/**/*.py', 'benchmarks/**/*.py', 'docs/site/*.py',

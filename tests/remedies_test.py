@@ -14,7 +14,7 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.data.sources import arrays
-from support.forked import ROOT
+from support import ROOT
 
 TABLE = tomllib.loads(
     (ROOT / 'tests/invalid_input.toml').read_text(encoding='utf-8'))

@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from support.forked import ROOT
+from support import ROOT
 
 _PROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
 _EXTRAS = _PROJECT['optional-dependencies']

@@ -15,8 +15,7 @@ from moon_jax.errors import DivergedError, UserError
 from moon_jax.runs import run
 from moon_jax.runs.identity import fingerprint
 from moon_jax.simulation import checks
-from support import inline
-from support.forked import ROOT
+from support import inline, ROOT
 from support.small_runs import lines_of
 
 SMALL = Config(
@@ -42,12 +41,12 @@ def half(runs, tmp_path):
   return shutil.copytree(runs / 'half', tmp_path / 'half')
 
 
-def test_command_writes_all_that_it_promises(tmp_path, whole):
+def test_command_writes_all_that_it_promises(tmp_path):
   resolved = checks.validate(SMALL)
   flags = [f'--{"" if v is not False else "no"}{k}'
            + ('' if isinstance(v, bool) else f'={v}')
            for k, v in SMALL.to_dict().items()]
-  done = whole.run(*flags, cwd=tmp_path, limit=300)
+  done = inline.run(*flags, cwd=tmp_path)
   assert done.status == 0 and 'Traceback' not in done.err, done.err
   workdir = tmp_path / 'runs' / f'digits-moon-{fingerprint(resolved)}'
   assert {p.name for p in workdir.iterdir()} == {
@@ -78,7 +77,7 @@ def test_command_writes_all_that_it_promises(tmp_path, whole):
   assert sorted(saved['indices']) == list(range(1438))
 
   # The same command again: nothing to do, and it says so.
-  done = whole.run(*flags, cwd=tmp_path, limit=300)
+  done = inline.run(*flags, cwd=tmp_path)
   assert done.status == 0 and 'is complete' in done.out
   assert len(lines_of(workdir)) == 4
 

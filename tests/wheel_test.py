@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from support.forked import ROOT
+from support import ROOT
 
 pytestmark = pytest.mark.slow  # builds a package and starts processes: 40 s
 

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.cross_device import report
 from experiments import cross_device_cnn
-from support.forked import ROOT
+from support import ROOT
 
 pytestmark = pytest.mark.bench
 PFL_PYTHON = os.environ.get('MOON_JAX_PFL_PYTHON', '')  # Python with pfl

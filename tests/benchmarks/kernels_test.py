@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import kernel_counts
 from moon_jax.runs import targets
-from support.forked import ROOT
+from support import ROOT
 
 # As XLA writes it for a GPU. The row has 2 fusions, an inner loop 2 in 3
 # iterations, and the called computation 1.

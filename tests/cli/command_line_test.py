@@ -11,8 +11,7 @@ import moon_jax as mj
 from moon_jax.cli import command_line, file_command
 from moon_jax.config import Config
 from moon_jax.errors import UserError
-from support import inline
-from support.forked import ROOT
+from support import inline, ROOT
 
 _SCRIPT = """
 import errno

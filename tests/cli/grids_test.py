@@ -11,51 +11,38 @@ from moon_jax.config import Config
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.results import sweep_table
 from moon_jax.runs.grid import Sweep
-from support.forked import ROOT
+from support import inline, ROOT
 
 pytestmark = pytest.mark.usefixtures('of_command')
 
 FLAGFILE = f'--flagfile={ROOT / "experiments" / "quickstart.flags"}'
 SUMMARY = {'rounds': 2, 'test_accuracy': .5, 'best_test_accuracy': .6}
 
-# Runs the command with a stand-in for moon_jax.runs.run and plan.
-SCRIPT = """
-import sys
-import types
-import moon_jax.runs
-from moon_jax import train
+class StandIn:
+  """Trains nothing; the summary of the last run may be given."""
 
-class Runs:
+  last = SUMMARY
 
   def __init__(self, configs, axes, root):
     self.configs, self.root = configs, root
 
   def train(self, max_runs, part):
     print('run', len(self.configs), self.root, max_runs, part)
-    summaries = [dict(rounds=2, test_accuracy=.5, best_test_accuracy=.6)
-                 for _ in self.configs]
-    summaries[-1] = {last}
-    return summaries
-
-fake = types.ModuleType('moon_jax.runs.run')
-fake.Runs = Runs
-sys.modules['moon_jax.runs.run'] = moon_jax.runs.run = fake
-plan = types.ModuleType('moon_jax.runs.plan')
-plan.dry_run = lambda runs, max_runs, part, is_measured: (
-    f'plan of {{len(runs.configs)}} runs in {{runs.root}}')
-sys.modules['moon_jax.runs.plan'] = moon_jax.runs.plan = plan
-sys.argv[0] = 'moon_jax.train'
-train.main()
-"""
+    return [SUMMARY] * (len(self.configs) - 1) + [self.last]
 
 
 @pytest.fixture
-def started(whole, tmp_path_factory):
-  """Returns a function that runs the command."""
-  def run(*args, last='summaries[0]'):
-    here = tmp_path_factory.mktemp('command')
-    (here / 'own_sweep.py').write_text(SCRIPT.format(last=last))
-    done = whole.run(*args, cwd=here, module='own_sweep')
+def started(monkeypatch, tmp_path):
+  """Returns a function that runs the command without training."""
+  def plan(runs, max_runs, part, is_measured):
+    return f'plan of {len(runs.configs)} runs in {runs.root}'
+
+  monkeypatch.setattr('moon_jax.runs.run.Runs', StandIn)
+  monkeypatch.setattr('moon_jax.runs.plan.dry_run', plan)
+
+  def run(*args, last=SUMMARY):
+    monkeypatch.setattr(StandIn, 'last', last)
+    done = inline.run(*args, cwd=tmp_path)
     return done.status, done.out, done.err
 
   return run
@@ -113,7 +100,7 @@ def test_a_dry_run_prints_the_plan_only(started, tmp_path):
 def test_a_diverged_run_ends_with_status_1_after_the_table(started, tmp_path):
   status, out, err = started(
       '--grid=seed=0,1', f'--workdir={tmp_path}',
-      last="{'diverged': 'NaN', 'rounds': 1}")
+      last={'diverged': 'NaN', 'rounds': 1})
   assert status == 1 and '1 of 2 (1 diverged)' in out and 'table: ' in out
   assert err == ('moon_jax.train: 1 of 2 runs diverged; the table names '
                  'them\n')

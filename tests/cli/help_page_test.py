@@ -12,9 +12,8 @@ import pytest
 
 from moon_jax.cli import help_page
 from moon_jax.config import Config, KINDS, PARTS, parts, TOPICS
-from support import inline
+from support import inline, ROOT
 from support.docs_pages import sweep_of
-from support.forked import ROOT
 
 _FIELDS = [field.name for field in dataclasses.fields(Config)]
 _OWN = {

@@ -20,8 +20,8 @@ from moon_jax.distributed import processes
 from moon_jax.engine import lanes
 from moon_jax.errors import UserError
 from moon_jax.runs import run as run_lib
+from support import ROOT
 from support.docs_pages import config_of
-from support.forked import ROOT
 from support.small_runs import assert_same, outcome
 
 pytestmark = pytest.mark.usefixtures('of_command')

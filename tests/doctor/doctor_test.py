@@ -10,7 +10,7 @@ import pytest
 from moon_jax import doctor
 from moon_jax.doctor import __main__ as command
 from moon_jax.doctor import Finding, installation
-from support.forked import ROOT
+from support import ROOT
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@
 import json
 import pathlib
 
+from flax import traverse_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -68,10 +69,18 @@ def test_a_fault_in_the_loss_is_found(monkeypatch):
 
 
 def test_weights_that_are_no_numbers_are_found(monkeypatch):
-  trained = self_test.train()
-  name = self_test.figures()['leaf_names'][-1]
-  trained = trained | {name: np.full_like(trained[name], np.nan)}
+  """Weights that have not been trained have the digest of themselves."""
+  golden = self_test.figures()
+  trained = {'losses': golden['losses'], **traverse_util.flatten_dict(
+      self_test._drawn('global')['params'], sep='/')}
+  digest = [(np.linalg.norm(w), np.vdot(w, self_test._draw(name, w.shape)))
+            for name in golden['leaf_names']
+            for w in [np.asarray(trained[name], np.float64)]]
+  monkeypatch.setattr(self_test, 'figures', lambda: golden | {'digest': digest})
   monkeypatch.setattr(self_test, '_first', lambda: trained)
+  assert self_test.check_training().status == doctor.OK
+  name = golden['leaf_names'][-1]
+  trained[name] = np.full_like(trained[name], np.nan)
   assert self_test.check_training().status == doctor.FAILED
 
 

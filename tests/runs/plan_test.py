@@ -14,7 +14,7 @@ from moon_jax.runs import run as run_lib
 from moon_jax.simulation import agreement, build, round_spec
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.simulation import Simulation
-from support import small_runs
+from support import inline, small_runs
 from support.small_runs import raising
 
 BASE = Config(
@@ -208,11 +208,11 @@ def test_the_estimates_are_those_of_the_round(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_command_measures(whole, tmp_path):
+def test_the_command_measures(tmp_path):
   flags = ('--dataset=breast_cancer --model=mlp --num_clients=4 '
            '--partition.beta=50 --local_epochs=9 --batch_size=16 '
            '--num_rounds=5 --dry_run --measure').split()
-  done = whole.run('train', *flags, cwd=tmp_path, module='moon_jax')
+  done = inline.run('train', *flags, cwd=tmp_path, module='moon_jax')
   assert done.status == 0, done.err
   [rows] = re.findall(r'([\d,]+) rows per round', done.out)
   assert int(rows.replace(',', '')) > 200  # clients were shortened to measure

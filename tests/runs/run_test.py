@@ -33,8 +33,7 @@ from moon_jax.runs.directory import Workdir
 from moon_jax.runs.signals import Interrupt
 from moon_jax.simulation import checks
 from moon_jax.simulation import program as program_lib
-from support import made_runs, small_runs
-from support.forked import ROOT
+from support import made_runs, ROOT, small_runs
 from support.small_runs import CONFIG, ended_at_call, lines_of, raising
 
 at = functools.partial(small_runs.at, participation=1.)  # two lanes

@@ -11,7 +11,7 @@ import pytest
 
 from moon_jax.errors import InterruptedRun
 from moon_jax.runs.signals import Interrupt
-from support.forked import ROOT
+from support import ROOT
 from support.small_runs import assert_same, outcome
 
 _FLAGS = ('--dataset=digits --model=mlp --num_clients=4 --partition.beta=5 '

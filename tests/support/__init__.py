@@ -1,1 +1,5 @@
-"""What tests share: federations, runs, commands, pages and references."""
+"""What the tests share."""
+
+import pathlib
+
+ROOT = pathlib.Path(__file__).parents[2]  # of the repository

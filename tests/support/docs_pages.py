@@ -7,7 +7,7 @@ import shlex
 
 from moon_jax.cli import command_line, grids
 from moon_jax.config import Config
-from support.forked import ROOT
+from support import ROOT
 
 DOCS = ROOT / 'docs'
 

@@ -1,8 +1,7 @@
 """Runs the commands of the package in this process, in milliseconds.
 
-`run` is `forked.Server.run` without a process: the command shares the modules
-that are imported and the programs that are compiled. It has no limits of time
-and memory, so commands that may hang or allocate without bounds are forked.
+A command shares the modules that are imported and the programs that are
+compiled. One that hangs or allocates without bounds is ended.
 """
 
 import contextlib
@@ -12,27 +11,47 @@ import io
 import os
 import pathlib
 import re
+import resource
 import runpy
+import signal
 import sys
+from typing import NamedTuple
 import warnings
 
 from absl import app, flags
 import pytest
 
-from support.forked import Done
+from support import ROOT
+
+_MAX_BYTES = 6 * 2**30  # of data, besides those of this process
+# Units of ru_maxrss per megabyte.
+_MAXRSS_PER_MEGABYTE = 2**20 if sys.platform == 'darwin' else 2**10
+
+
+class Done(NamedTuple):
+  """The result of a command."""
+
+  status: int
+  out: str
+  err: str
+  megabytes: float  # by which it raised the peak of the memory of this process
+
+
+class TooLong(BaseException):
+  """A command did not end in time; no command catches it."""
 
 
 def run(*args: str, cwd: pathlib.Path, module: str = 'moon_jax.train',
-        encoding: str = 'utf-8') -> Done:
-  """Runs `python -m MODULE ARGS` in this directory.
+        encoding: str = 'utf-8', seconds: float = 300.) -> Done:
+  """Runs `python -m MODULE ARGS` in this directory, for some seconds at most.
 
   `encoding` is that of the streams that it prints to.
   """
   out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding)
               for _ in range(2))
-  status = 0
+  status, before = 0, _peak_megabytes()
   with _as_in_a_new_process(cwd, module), contextlib.redirect_stdout(out), (
-      contextlib.redirect_stderr(err)):
+      contextlib.redirect_stderr(err)), _limited(seconds):
     sys.argv = [module, *args]
     try:
       runpy.run_module(module, run_name='__main__', alter_sys=True)
@@ -43,7 +62,32 @@ def run(*args: str, cwd: pathlib.Path, module: str = 'moon_jax.train',
     stream.flush()
     texts.append(stream.buffer.getvalue().decode(
         encoding, errors='backslashreplace'))
-  return Done(status, *texts, megabytes=0, cpu_seconds=0)
+  return Done(status, *texts, _peak_megabytes() - before)
+
+
+def _peak_megabytes():
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+      _MAXRSS_PER_MEGABYTE)
+
+
+@contextlib.contextmanager
+def _limited(seconds):
+  """Limits time and memory."""
+  def end(*_):
+    raise TooLong(f'the command did not end in {seconds} s')
+
+  usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+      2**20 // _MAXRSS_PER_MEGABYTE)
+  before = resource.getrlimit(resource.RLIMIT_DATA)
+  handler = signal.signal(signal.SIGALRM, end)
+  resource.setrlimit(resource.RLIMIT_DATA, (usage + _MAX_BYTES, before[1]))
+  signal.setitimer(signal.ITIMER_REAL, seconds)
+  try:
+    yield
+  finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, handler)
+    resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 @contextlib.contextmanager
@@ -103,10 +147,9 @@ def _as_in_a_new_process(cwd, module):
 @functools.cache
 def _flag_modules():
   """Returns the names of the modules of the package that define flags."""
-  root = pathlib.Path(__file__).parents[2]
   return {
-      '.'.join(path.relative_to(root).with_suffix('').parts)
-      for path in (root / 'moon_jax').rglob('*.py')
+      '.'.join(path.relative_to(ROOT).with_suffix('').parts)
+      for path in (ROOT / 'moon_jax').rglob('*.py')
       if re.search(r'flags\.DEFINE_\w+\(', path.read_text(encoding='utf-8'))}
 
 
