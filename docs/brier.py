@@ -1,4 +1,4 @@
-"""The Brier score as a user-defined metric: the example of docs/metrics.md."""
+"""The Brier score as a metric of your own: the example of docs/metrics.md."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A user-defined network with dropout."""
+"""A network of your own with dropout."""
 
 from flax import linen as nn
 

@@ -1,4 +1,4 @@
-"""FedDyn, as a user's own algorithm: a file outside the package.
+"""FedDyn as your own algorithm: a file outside the package.
 
 Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021,
 https://arxiv.org/abs/2111.04263, algorithm 1.
@@ -22,7 +22,7 @@ import optax
 
 def feddyn(num_clients: mj.FromRun[int],
            alpha: Annotated[float, Gt(0)] = 0.01) -> mj.Algorithm:
-  """FedDyn; the paper's mean is uniform: give --weighting=uniform with it."""
+  """Returns FedDyn; the mean of the paper needs --weighting=uniform."""
   zeros = lambda variables: jax.tree.map(jnp.zeros_like, variables['params'])
 
   def loss(model, variables, batch, view):

@@ -11,7 +11,7 @@ _EXAMPLES, _FEATURES, _CLASSES, _NUM_TEST = 10, 8, 4, 2000
 
 
 def million(data_dir):
-  """Returns the arrays of a user-defined data set."""
+  """Returns the arrays of the data set."""
   num_clients = int(data_dir or 10**6)
   rng = np.random.default_rng(0)
   scores = rng.normal(size=(_FEATURES, _CLASSES)).astype(np.float32)

@@ -1,8 +1,8 @@
-"""The wines of scikit-learn as a data set of one's own: a worked example.
+"""The wines of scikit-learn as a data set of your own.
 
 178 wines by 13 measurements, of three cultivars. Every fifth is for testing.
-Clients are growers, six, each with wines of similar strength. A test wine has
-the grower of the training wine that is closest in strength.
+The six clients are growers, each with wines of similar strength. A test wine
+has the grower of the training wine that is closest in strength.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from sklearn import datasets
 
 
 def wine(data_dir):
-  """The arrays that moon_jax asks for; `data_dir` is --data_dir, not needed."""
+  """Returns the arrays; `data_dir` is --data_dir, which is not needed."""
   x, y = datasets.load_wine(return_X_y=True)
   is_test = np.arange(len(y)) % 5 == 4
   x_train, y_train = x[~is_test], y[~is_test]

@@ -34,11 +34,11 @@ def source(path: str, name: str) -> str:
   text = (ROOT / path).read_text(encoding='utf-8')
   node = ast.parse(text)
   for part in name.split('.'):
-    found = [child for child in ast.walk(node) if isinstance(
+    children = [child for child in ast.walk(node) if isinstance(
         child, ast.FunctionDef | ast.ClassDef) and child.name == part]
-    if not found:
+    if not children:
       raise ValueError(f'{path} must define {name}; a page shows its code')
-    node = found[0]
+    node = children[0]
   lines = text.splitlines()
   kept = lines[node.lineno - 1:node.end_lineno]
   if ast.get_docstring(node) is not None:

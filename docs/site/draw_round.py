@@ -40,13 +40,13 @@ def tables() -> list[schedule.Table]:
 
 def bars(table: schedule.Table) -> list[tuple[int, int, int, int]]:
   """Returns (lane, first row, rows, client) of each job of a table."""
-  found = []
+  boxes = []
   for slot, (client, rows) in enumerate(
       zip(table.jobs.client, table.jobs.num_steps)):
     if rows:
       row, lane = np.argwhere(table.job_TL == slot)[0]
-      found.append((int(lane), int(row), int(rows), int(client)))
-  return sorted(found)
+      boxes.append((int(lane), int(row), int(rows), int(client)))
+  return sorted(boxes)
 
 
 def draw() -> str:

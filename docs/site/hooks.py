@@ -60,5 +60,5 @@ def on_page_content(content, page, config, files):
   """Returns HTML that needs no script and fits on phones."""
   del config, files
   if page.file.src_uri.endswith('.ipynb'):
-    return markup.of_notebook(content)
-  return markup.of_page(content)
+    return markup.fit_notebook(content)
+  return markup.fit_page(content)

@@ -30,7 +30,7 @@ _MAX_CHARACTERS = 36  # of a word of code, on one line of a phone
 _LONG_CELL = 80  # characters; tables with longer cells become lists on phones
 
 
-def of_page(content: str) -> str:
+def fit_page(content: str) -> str:
   """Returns the content of a page with MathML, whole words and labels."""
   content = _CODE.sub(lambda match: f'<code>{_words(match[1])}</code>', content)
   content = _COMMANDS.sub(lambda match: match[1] + '\n'.join(
@@ -40,7 +40,7 @@ def of_page(content: str) -> str:
       lambda match: _mathml(match[2], match[1] == 'div'), content)
 
 
-def of_notebook(content: str) -> str:
+def fit_notebook(content: str) -> str:
   """Returns the content of a notebook with MathML and without requests."""
   content = _PAGE_LINK.sub(r'\1.html', content)
   parts = _NO_TEXT.split(_LOADING.sub('', content))  # text, element, text, ...

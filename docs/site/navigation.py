@@ -14,12 +14,12 @@ def groups(text: str) -> list[dict]:
     text: Markdown with a section and a table for each group. The first column
       has a link to a page, or a title, a colon and links to several.
   """
-  found = []
+  result = []
   for section in re.split(r'^## ', text, flags=re.MULTILINE)[1:]:
     title, _, body = section.partition('\n')
     entries: list[dict] = []
     for cell in re.findall(r'^\| ([^|]*\][^|]*) \|', body, re.MULTILINE):
       links = [{name: path} for name, path in _LINK.findall(cell)]
       entries += links if len(links) == 1 else [{cell.split(':')[0]: links}]
-    found.append({title: entries})
-  return found
+    result.append({title: entries})
+  return result

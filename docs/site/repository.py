@@ -49,17 +49,17 @@ def uri_of(path: str) -> str:
   Raises:
     FileNotFoundError: if there is no such path.
   """
-  found = ROOT / path
-  if not found.exists():
+  file = ROOT / path
+  if not file.exists():
     raise FileNotFoundError(path)
   if path in ('docs', 'docs/README.md'):
     return 'index.md'
-  if path.startswith('docs/') and found.suffix != '.py':
+  if path.startswith('docs/') and file.suffix != '.py':
     return path.removeprefix('docs/')
-  if found.is_dir():
-    readme = found / 'README.md'
+  if file.is_dir():
+    readme = file / 'README.md'
     return f'{_PREFIX}{path}/{"README.md" if readme.exists() else "index.md"}'
-  is_listing = found.suffix in _LANGUAGES
+  is_listing = file.suffix in _LANGUAGES
   return f'{_PREFIX}{path}.md' if is_listing else f'{_PREFIX}{path}'
 
 
@@ -97,21 +97,21 @@ def pages(names: list[str]) -> dict[str, str | None]:
   Returns:
     The Markdown of each further page, and None for a file that is copied.
   """
-  found: dict[str, str | None] = {}
+  contents: dict[str, str | None] = {}
   waiting = list(names)
   while waiting:
     path = waiting.pop()
     text = _markdown(path)
     if path not in names:
-      found[uri_of(path)] = text
+      contents[uri_of(path)] = text
     for target in links(text or '', path):
       if not (ROOT / target).exists():
         continue
       uri = uri_of(target)
-      if uri.startswith(_PREFIX) and uri not in found:
+      if uri.startswith(_PREFIX) and uri not in contents:
         waiting.append(path_of(uri))
-        found[uri] = None
-  return found
+        contents[uri] = None
+  return contents
 
 
 def _is_relative(target):
@@ -125,17 +125,17 @@ def _joined(path, target):
 
 def _markdown(path):
   """Returns a path as Markdown; None if it is copied."""
-  found = ROOT / path
-  if found.is_dir():
-    return _listing(found, path)
-  if found.suffix == '.md':
-    return found.read_text(encoding='utf-8')
-  if found.suffix not in _LANGUAGES:
+  file = ROOT / path
+  if file.is_dir():
+    return _listing(file, path)
+  if file.suffix == '.md':
+    return file.read_text(encoding='utf-8')
+  if file.suffix not in _LANGUAGES:
     return None
-  text = found.read_text(encoding='utf-8').rstrip('\n')
+  text = file.read_text(encoding='utf-8').rstrip('\n')
   fence = '`' * max(3, 1 + max(map(len, re.findall('`+', text)), default=0))
-  return (f'# {found.name}\n\n`{path}`\n\n'
-          f'{fence}{_LANGUAGES[found.suffix]}\n{text}\n{fence}\n')
+  return (f'# {file.name}\n\n`{path}`\n\n'
+          f'{fence}{_LANGUAGES[file.suffix]}\n{text}\n{fence}\n')
 
 
 def _listing(folder, path):
