@@ -116,7 +116,7 @@ def qsgd(bits: Annotated[int, Ge(2), Le(16)] = 4,
   variable length codes. It has no error feedback, with which errors would grow.
 
   Args:
-    bits: number b of bits of a number and its sign, 2 to 16.
+    bits: number b of bits of a number and its sign.
     bucket: consecutive numbers that share a norm.
   """
   levels = 2**(bits - 1) - 1

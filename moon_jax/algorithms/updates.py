@@ -27,11 +27,7 @@ class Rows(NamedTuple):
 
 
 def check(message: Message, variables: Any) -> None:
-  """Checks that a message is a model.
-
-  Raises:
-    UserError: if it is something else.
-  """
+  """Checks that a message is a model."""
   if difference := trees.difference(message, Message(variables)):
     raise UserError(
         'algorithm', 'must have clients that send a model like the global one '

@@ -376,7 +376,7 @@ def checked(function: _Function) -> _Function:
       return function(*args, **kwargs)
     for name, value in bound.arguments.items():
       parameter = known.get(name)
-      if parameter and parameter.is_argument and not parameter.part_kind:
+      if parameter and not parameter.part_kind:
         bound.arguments[name] = parameter.check(value)
     return function(*bound.args, **bound.kwargs)
 

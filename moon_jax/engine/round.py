@@ -20,10 +20,23 @@ from moon_jax.models.base import Variables
 from moon_jax.optimizers import Hyperparameters
 
 _SPLIT_LANES = PartitionSpec(None, devices.AXIS)
-TABLE = Table(  # the partition specs of a table
-    jobs=SPLIT, num_rows=SPLIT, num_segments=SPLIT, bounds=SPLIT, own=SPLIT,
-    is_personal=SPLIT, job_TL=_SPLIT_LANES, step_TL=_SPLIT_LANES,
-    examples_TLB=_SPLIT_LANES)
+
+
+def specs(data_spec: PartitionSpec) -> tuple[PartitionSpec, Table, TrainData]:
+  """Returns the partition specs of the jobs' client state, table and data."""
+  table = Table(
+      jobs=SPLIT, num_rows=SPLIT, num_segments=SPLIT, bounds=SPLIT, own=SPLIT,
+      is_personal=SPLIT, job_TL=_SPLIT_LANES, step_TL=_SPLIT_LANES,
+      examples_TLB=_SPLIT_LANES)
+  return SPLIT, table, TrainData(*[data_spec] * 3, frozen=WHOLE)
+
+
+def placed(mesh: Mesh, data_spec: PartitionSpec, clients_J: Any, table: Table,
+           data: TrainData) -> tuple[Any, Table, TrainData]:
+  """Returns them on the devices; `data_spec` is that of the examples."""
+  return jax.tree.map(
+      lambda spec, part: devices.put(part, mesh, spec),
+      specs(data_spec), (clients_J, table, data))
 
 
 class RoundMetrics(NamedTuple):
@@ -55,9 +68,9 @@ class Round:
 
   def __init__(self, program: RoundProgram, mesh: Mesh,
                data_spec: PartitionSpec = WHOLE):
-    self._mesh = mesh
-    self._specs = (WHOLE, SPLIT, WHOLE, TABLE,
-                   TrainData(*[data_spec] * 3, frozen=WHOLE))
+    self._mesh, self._data_spec = mesh, data_spec
+    clients, table, data = specs(data_spec)
+    self._specs = WHOLE, clients, WHOLE, table, data
     self._run = jax.jit(jax.shard_map(
         functools.partial(_run_round, program), mesh=mesh,
         in_specs=self._specs,
@@ -108,23 +121,22 @@ class Round:
     shared, clients_J, metrics = self.start(state, hparams, table, data)
     return self.finish(state, table, shared, clients_J), metrics
 
-  def start(self, *args):
-    """Starts a round; returns the next state but for clients, client state of
-    the jobs and metrics, without waiting for the devices."""
-    return self._run(*self._on_devices(*args))
+  def start(self, state: State, hparams: Hyperparameters, table: Table,
+            data: TrainData) -> tuple[dict[str, Any], Any, RoundMetrics]:
+    """Starts a round, and does not wait for the devices.
+
+    Returns the next state but for clients, client state of the jobs, metrics.
+    """
+    clients_J = client_store.read(
+        state.clients, table.jobs.run, table.jobs.client)
+    clients_J, table, data = placed(
+        self._mesh, self._data_spec, clients_J, table, data)
+    return self._run(_shared(state), clients_J, hparams, table, data)
 
   def finish(self, state: State, table: Table, shared, clients_J) -> State:
     """Returns the state after a round, given the outputs of `start`."""
     client_store.put(state.clients, table.jobs, clients_J)
     return State(clients=state.clients, **shared)
-
-  def _on_devices(self, state, hparams, table, data):
-    clients_J = client_store.read(
-        state.clients, table.jobs.run, table.jobs.client)
-    clients_J, table, data = jax.tree.map(
-        lambda spec, part: devices.put(part, self._mesh, spec),
-        (self._specs[1], *self._specs[3:]), (clients_J, table, data))
-    return _shared(state), clients_J, hparams, table, data
 
 
 def _shared(state):

@@ -34,7 +34,7 @@ def apfl(alpha: Fraction = 0.5, adaptive: bool = False) -> Algorithm:
   """Returns APFL. Client state is v_i, and a_i - alpha if `adaptive`.
 
   Args:
-    alpha: a_i, 0 to 1; the first one if `adaptive`.
+    alpha: a_i; the first one if `adaptive`.
     adaptive: whether each client learns its weight.
   """
   method = ditto()._replace(

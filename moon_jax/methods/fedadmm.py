@@ -43,7 +43,7 @@ def fedadmm(rho: Positive = 0.01, eta: NonNegative = 1.,
   """Returns FedADMM.
 
   Args:
-    rho: weight of the quadratic term, positive.
+    rho: weight of the quadratic term.
     eta: step size of the server; the released code has 1, and 0.5 from the 61st
       round on.
     form: "paper" or "released".

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked, FromRun, NonNegative, Positive
+from moon_jax.config.parts import checked, Count, FromRun, NonNegative, Positive
 from moon_jax.methods.fedavg import fedavg
 
 
@@ -37,7 +37,7 @@ class Cloud(NamedTuple):
 
 
 @checked
-def fedamp(num_clients: FromRun[int], alpha: Positive = 0.01,
+def fedamp(num_clients: FromRun[Count], alpha: Positive = 0.01,
            sigma: Positive = 1.0, lam: NonNegative = 0.01) -> Algorithm:
   """Returns FedAMP for `num_clients` clients.
 

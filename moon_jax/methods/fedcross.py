@@ -21,32 +21,29 @@ known; a third party's (TsingZ0/PFLlib@d832e76, servercross.py) sums the cosines
 of layers instead.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.config.parts import checked, Fraction, FromRun
-from moon_jax.errors import require
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def fedcross(num_clients: FromRun[int],
+def fedcross(num_clients: FromRun[Annotated[int, Ge(2)]],
              alpha: Fraction = 0.99,
              selection: Literal['lowest', 'highest', 'in_order'] = 'lowest'
              ) -> Algorithm:
   """Returns FedCross for two or more clients, which all train each round.
 
   Args:
-    alpha: weight of a model in its fusion with another one, 0 to 1.
+    alpha: weight of a model in its fusion with another one.
     selection: the other one: "lowest" or "highest" similarity, or "in_order".
   """
-  require(num_clients >= 2, 'num_clients', 'must be at least 2',
-          repr(num_clients), '10 is usual')
-
   def aggregate(variables, server, message, call):
     (w_K, k_C, t), each, alpha = server, message.each, call.hparams['alpha']
     v_K = mixing.stored(w_K, each, each.value, k_C[each.client])

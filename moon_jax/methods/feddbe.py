@@ -36,7 +36,7 @@ def feddbe(kappa: NonNegative = 50.0, mean_decay: Fraction = 1.0,
 
   Args:
     kappa: weight of the distance between the means r_i and r.
-    mean_decay: weight of a batch in the running mean r_i, 0 to 1.
+    mean_decay: weight of a batch in the running mean r_i.
     head: name of the last layer.
   """
 

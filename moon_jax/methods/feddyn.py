@@ -24,12 +24,12 @@ import jax.numpy as jnp
 import optax
 
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked, FromRun, NonNegative, Positive
+from moon_jax.config.parts import checked, Count, FromRun, NonNegative, Positive
 from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def feddyn(num_clients: FromRun[int], alpha: Positive = 0.01,
+def feddyn(num_clients: FromRun[Count], alpha: Positive = 0.01,
            mean_examples: NonNegative = 0.) -> Algorithm:
   """Returns FedDyn.
 

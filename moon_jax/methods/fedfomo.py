@@ -30,7 +30,7 @@ from moon_jax.methods.fedavg import fedavg
 
 
 @checked
-def fedfomo(num_clients: FromRun[int], num_models: Count = 5,
+def fedfomo(num_clients: FromRun[Count], num_models: Count = 5,
             epsilon: Fraction = 0.3, epsilon_decay: NonNegative = 0.05,
             l1: bool = False) -> Algorithm:
   """Returns FedFomo.

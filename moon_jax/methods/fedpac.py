@@ -27,13 +27,13 @@ import functools
 from moon_jax import losses
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
-from moon_jax.config.parts import checked, Fraction, FromRun, NonNegative
+from moon_jax.config.parts import checked, Count, Fraction, FromRun, NonNegative
 from moon_jax.methods import last_layer, parts, prototypes, simplex
 from moon_jax.methods.fedavg import with_terms
 
 
 @checked
-def fedpac(num_clients: FromRun[int], lam: NonNegative = 1.0,
+def fedpac(num_clients: FromRun[Count], lam: NonNegative = 1.0,
            head_fraction: Fraction = 1 / 6, head: str = 'out') -> Algorithm:
   """Returns FedPAC.
 

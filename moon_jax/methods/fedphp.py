@@ -26,7 +26,6 @@ import jax.numpy as jnp
 from moon_jax import losses
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.config.parts import checked, Fraction, FromRun
-from moon_jax.errors import require
 from moon_jax.methods import labels
 from moon_jax.methods.fedavg import fedavg
 
@@ -34,17 +33,15 @@ from moon_jax.methods.fedavg import fedavg
 @checked
 def fedphp(lam: Fraction = 0.1, mu_max: Fraction = 0.9,
            transfer: Literal['kd', 'mmd'] = 'kd',
-           participation: FromRun[float] = 1.0) -> Algorithm:
+           participation: FromRun[Fraction] = 1.0) -> Algorithm:
   """Returns FedPHP. Client state is h_i and n.
 
   Args:
-    lam: weight of the teacher, 0 to 1; 0 sends what FedAvg sends.
+    lam: weight of the teacher; 0 sends what FedAvg sends.
     mu_max: the largest weight of the past in h_i.
     transfer: "kd" or "mmd".
     participation: fraction of the clients that train per round.
   """
-  require(0 <= participation <= 1, 'participation', 'must be from 0 to 1',
-          repr(participation), '1 is usual')
   return fedavg()._replace(
       init_client=lambda variables: (variables, jnp.int32(0)),
       frozen=lambda model, batch, view: model.apply(

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from moon_jax import losses
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
-from moon_jax.config.parts import checked, FromRun, NonNegative
+from moon_jax.config.parts import checked, Count, FromRun, NonNegative
 from moon_jax.methods import last_layer, prototypes
 from moon_jax.methods.fedavg import fedavg
 
@@ -37,7 +37,7 @@ from moon_jax.methods.fedavg import fedavg
 @checked
 def fedproto(lam: NonNegative = 1.0,
              form: Literal['paper', 'released'] = 'paper', head: str = 'out',
-             local_epochs: FromRun[int] = 1) -> Algorithm:
+             local_epochs: FromRun[Count] = 1) -> Algorithm:
   """Returns FedProto.
 
   Args:

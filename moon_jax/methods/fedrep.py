@@ -33,7 +33,7 @@ def fedrep(head: str = 'out', head_fraction: Fraction = 0.5) -> Algorithm:
 
   Args:
     head: names of the layers that stay at the client, separated by spaces.
-    head_fraction: fraction of the local steps that train the head, 0 to 1.
+    head_fraction: fraction of the local steps that train the head.
   """
   names = head.split()
 

@@ -26,6 +26,7 @@ import optax
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.config.parts import (
   checked,
+  Count,
   Fraction,
   FromRun,
   NonNegative,
@@ -37,16 +38,16 @@ from moon_jax.methods.fedsam import uphill
 
 
 @checked
-def fedspeed(num_clients: FromRun[int], lam: Positive = 10.,
+def fedspeed(num_clients: FromRun[Count], lam: Positive = 10.,
              rho: NonNegative = 0.1, alpha: Fraction = 1.,
              averaged: Literal['cohort', 'all'] = 'cohort') -> Algorithm:
   """Returns FedSpeed, by default with the numbers of the released code.
 
   Args:
     num_clients: N, which averaged="all" needs.
-    lam: inverse weight of the proximal term, positive.
+    lam: inverse weight of the proximal term.
     rho: norm of the perturbation.
-    alpha: weight of the gradient at the perturbed model, 0 to 1.
+    alpha: weight of the gradient at the perturbed model.
     averaged: "cohort", the clients whose corrections the server averages, or
       "all".
   """

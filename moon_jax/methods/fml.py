@@ -33,9 +33,8 @@ def fml(alpha: Fraction = 0.5, beta_meme: Fraction = 0.5,
   """Returns FML. Client state is the local network.
 
   Args:
-    alpha: weight of the labels for the local network, 0 to 1.
-    beta_meme: weight of the labels for the meme, 0 to 1; 1 sends what FedAvg
-      sends.
+    alpha: weight of the labels for the local network.
+    beta_meme: weight of the labels for the meme; 1 sends what FedAvg sends.
     first_local: "random" for a draw of each client, "global" for the initial
       global model.
   """

@@ -203,11 +203,7 @@ def _idle_rate(config):
 
 
 def clock_of(config: Config) -> clock.Clock | None:
-  """Returns the simulated clock; None without one.
-
-  Raises:
-    UserError: if an argument is invalid, or a file cannot be read.
-  """
+  """Returns the simulated clock; None without one."""
   clients = {'num_clients': config.num_clients, 'seed': config.split_seed()}
   made = parts.make('clock', config.clock, **clients)
   if made and (path := config.args('clock')['availability_file']):
@@ -217,11 +213,7 @@ def clock_of(config: Config) -> clock.Clock | None:
 
 
 def selection_of(config: Config) -> selection.Selection | None:
-  """Returns the selection of clients; None if it is uniform, or of a file.
-
-  Raises:
-    UserError: if an argument is invalid, or there is no such function.
-  """
+  """Returns the selection of clients; None if it is uniform, or of a file."""
   if config.cohort.name == 'file':
     return None
   select = parts.make('cohort', config.cohort)
@@ -241,9 +233,6 @@ def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
   """Returns the robust rule of the server; None if it takes the mean.
 
   A rule assumes the fraction of hostile clients of --attack, by default 0.2.
-
-  Raises:
-    UserError: if an argument is invalid, or a round has too few clients.
   """
   if config.aggregation.name not in ROBUST and not config.aggregation.is_own:
     return None

@@ -41,7 +41,7 @@ import optax
 
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.wrap import wrap
-from moon_jax.config.parts import checked, FromRun, NonNegative
+from moon_jax.config.parts import checked, Count, FromRun, NonNegative
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.fedprox import with_proximal
 
@@ -49,7 +49,7 @@ Form = Literal['paper', 'niid_bench']
 
 
 @checked
-def scaffold(num_clients: FromRun[int], form: Form = 'paper',
+def scaffold(num_clients: FromRun[Count], form: Form = 'paper',
              proximal_mu: NonNegative = 0.) -> Algorithm:
   """Returns SCAFFOLD.
 
@@ -66,7 +66,7 @@ def scaffold(num_clients: FromRun[int], form: Form = 'paper',
 
 @checked
 def with_control_variates(algorithm: FromRun[Algorithm],
-                          num_clients: FromRun[int],
+                          num_clients: FromRun[Count],
                           form: Form = 'paper') -> Algorithm:
   """Returns `algorithm` with SCAFFOLD's control variates.
 

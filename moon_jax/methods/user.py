@@ -21,11 +21,7 @@ from moon_jax.models import user as user_model
 
 
 def checked(name: str, algorithm: Any) -> Algorithm:
-  """Returns what your own factory has returned, if it is an algorithm.
-
-  Raises:
-    UserError: naming --algorithm=NAME, if it is not.
-  """
+  """Returns what your own factory has returned, if it is an algorithm."""
   if not isinstance(algorithm, Algorithm):
     raise UserError(
         f'algorithm={name}', 'must return a moon_jax.Algorithm, such as '
@@ -38,9 +34,6 @@ def check_hparams(hparams: Any, source: str = '') -> None:
   """Checks that hyperparameters are finite numbers by name.
 
   Messages begin with `source`.
-
-  Raises:
-    UserError: naming the first one that is not.
   """
   if not isinstance(hparams, Mapping):
     raise UserError(

@@ -176,11 +176,7 @@ def trace_alike(a: Federation, b: Federation) -> bool:
 
 
 def check(runs: Sequence[Mapping[str, Hashable]]) -> None:
-  """Checks that the first run's program is that of all.
-
-  Raises:
-    UserError: naming the first setting that differs.
-  """
+  """Checks that the first run's program is that of all."""
   for index, run in enumerate(runs):
     for name, value in run.items():
       if value != (expected := runs[0][name]):

@@ -21,7 +21,7 @@ from moon_jax.data import cohort as cohort_lib
 from moon_jax.data import rounds as rounds_lib
 from moon_jax.data.dataset import Dataset
 from moon_jax.distributed import processes
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 from moon_jax.methods import registry
 from moon_jax.models import Model
 from moon_jax.models import user as user_model
@@ -88,7 +88,10 @@ def from_valid(config: Config, dataset: Dataset | None = None,
   algorithm = registry.make(
       dataclasses.replace(config, rounds=Part('synchronous'))
       if config.is_asynchronous() else config, max(map(len, cohorts)))
-  _check_counts_once(config, parts.clients)
+  require(config.privacy.name != 'example'
+          or clients_lib.are_disjoint(parts.clients),  # as epsilon assumes
+          'privacy=example', 'needs clients that share no examples',
+          setting('partition', config.partition), 'Give another one')
   clock = registry.clock_of(config)
   from_file = init_variables if config.init_from else None
   if clock or from_file is not None:
@@ -108,7 +111,10 @@ def from_valid(config: Config, dataset: Dataset | None = None,
       'algorithm': algorithm, 'rounds': _with_dropout(config, rounds),
       'learning_rate': learning_rates.make(config),
       'planned_rounds': config.num_rounds,
-      'input_noise_std': _noise_std(config, parts.clients, dataset),
+      'input_noise_std': None if (
+          config.partition.name != 'feature_noise') else partition.noise_std(
+              parts.clients, config.args('partition')['noise_std'],
+              len(dataset.train_labels)),
       'validation': parts.validation, 'test_sets': test_sets,
       'metrics': metric_functions.from_flag(config.metrics),
       **_evaluation_of_clients(config, parts),
@@ -129,15 +135,6 @@ def _evaluation_of_clients(config, parts):
   return {'evaluate_clients': config.client_eval != 'all',
           'evaluate_all': config.client_eval != 'cohort',
           'new_clients': parts.new_clients, 'client_tests': parts.client_tests}
-
-
-def _noise_std(config, clients, dataset):
-  """Returns the noise on the inputs of each example; None without any."""
-  if config.partition.name != 'feature_noise':
-    return None
-  return partition.noise_std(
-      clients, config.args('partition')['noise_std'],
-      len(dataset.train_labels))
 
 
 def _with_dropout(config, rounds):
@@ -169,20 +166,14 @@ def _cohorts(config, cohorts):
         '', 'a clock plans the cohorts of this configuration',
         'cohorts as an argument',
         'Use moon_jax.Federation with moon_jax.rounds.timed')
-  if config.args('privacy').get('noise_multiplier'):
-    _check_are_sampled(config, cohorts)
+  require(not config.args('privacy').get('noise_multiplier')
+          or config.cohort.name == 'file'
+          or [[*map(int, clients)] for clients in cohorts] == cohort_lib.make(
+              dataclasses.replace(config, num_rounds=len(cohorts))), '',
+          'epsilon is computed for the cohorts that this configuration samples',
+          'others as an argument', f'Give {setting("cohort")}=file(path=...), '
+          'or use moon_jax.Federation')
   return cohorts
-
-
-def _check_are_sampled(config, cohorts):
-  """Checks that cohorts are those that epsilon is computed for."""
-  given = [list(map(int, clients)) for clients in cohorts]
-  if config.cohort.name != 'file' and given != cohort_lib.make(
-      dataclasses.replace(config, num_rounds=len(given))):
-    raise UserError(
-        '', 'epsilon is computed for the cohorts that this configuration '
-        'samples', 'others as an argument', f'Give '
-        f'{setting("cohort")}=file(path=...), or use moon_jax.Federation')
 
 
 def _check_keeps_split(config):
@@ -197,13 +188,6 @@ def _check_keeps_split(config):
           f'{name}={getattr(config, name)}', 'changes a split of this '
           'configuration', 'clients as an argument',
           'Use moon_jax.data.split.make, or moon_jax.Federation')
-
-
-def _check_counts_once(config, clients):
-  """Checks that a private example is in one client, as epsilon assumes."""
-  if config.privacy.name == 'example' and not clients_lib.are_disjoint(clients):
-    raise UserError('privacy=example', 'needs clients that share no examples',
-                    setting('partition', config.partition), 'Give another one')
 
 
 @errors.naming(**{name: f'rounds.{name}' for name in (

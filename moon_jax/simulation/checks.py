@@ -38,10 +38,6 @@ def validate(config: Config) -> Config:
   """Returns `config` with parts in their normal form, if it can be run.
 
   Centralized becomes one client with all examples.
-
-  Raises:
-    UserError: naming the first invalid setting, of the run or of JAX, its value
-      and a remedy.
   """
   platforms.check_settings()
   limits.check(config)
@@ -64,11 +60,9 @@ def validate(config: Config) -> Config:
     registry.rule_of(config, config.cohort_size())
   registry.attack_of(config)
   parts.make('compress', config.compress)
-  if config.clock.name != 'file':  # read later
+  if config.has_clock() and config.clock.name != 'file':  # read later
     registry.clock_of(dataclasses.replace(
-        config, clock=parts.Part(config.clock.name, tuple(
-            (name, value) for name, value in config.clock.arguments
-            if name != 'availability_file'))))
+        config, clock=config.clock.replace(availability_file='')))
   _check_selection(config)
   registry.backdoor_of(config)
   metric_functions.names_in(config.metrics)

@@ -23,7 +23,7 @@ from moon_jax.algorithms.wrap import wrap
 from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine import round as round_lib
 from moon_jax.engine import segments
-from moon_jax.engine.local import RoundProgram, TrainData
+from moon_jax.engine.local import RoundProgram
 from moon_jax.models import Model
 
 _KEEPS = 'with_last_model'  # in `Algorithm.made_of`
@@ -89,8 +89,7 @@ def make(program: RoundProgram, mesh: Mesh, data_spec: PartitionSpec
 
     return lax.map(make_model, jnp.arange(len(table.jobs.run)))
 
+  clients, table, data = round_lib.specs(data_spec)
   return jax.jit(jax.shard_map(
-      make_on_device, mesh=mesh, in_specs=(
-          WHOLE, SPLIT, WHOLE, round_lib.TABLE,
-          TrainData(*[data_spec] * 3, frozen=WHOLE)),
+      make_on_device, mesh=mesh, in_specs=(WHOLE, clients, WHOLE, table, data),
       out_specs=SPLIT, check_vma=False))

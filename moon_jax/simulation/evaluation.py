@@ -197,20 +197,20 @@ class Evaluator:
     """
     self._federation, self._mesh = federation, mesh
     data = federation.data.with_test_examples(federation.eval_examples)
-    # Sets of the global model, by the prefix of their metrics.
     self._task, self._frozen = spec.program.model.task, training.frozen
     count = lambda labels: int(self._task.counts(labels).sum())
-    self._counts = {'test': count(data.test_labels)}  # of predictions
-    self._placed = {'test': like._placed['test'] if like else batched(
-        data.test_inputs, data.test_labels, mesh)}
+    # Sets of the global model, by the prefix of their metrics.
+    sets = {'test': (data.test_inputs, data.test_labels)}
     if (index_M := federation.validation) is not None:
-      self._counts['validation'] = count(data.train_labels[index_M])
-      self._placed['validation'] = batched(
-          data.train_inputs[index_M], data.train_labels[index_M], mesh)
+      sets['validation'] = (
+          data.train_inputs[index_M], data.train_labels[index_M])
     for name, (inputs, labels) in federation.test_sets.items():
-      self._counts[name] = count(labels)
-      self._placed[name] = batched(
-          inputs, labels.astype(data.test_labels.dtype, copy=False), mesh)
+      sets[name] = inputs, labels.astype(data.test_labels.dtype, copy=False)
+    self._counts = {  # of predictions
+        name: count(labels) for name, (_, labels) in sets.items()}
+    self._placed = {
+        name: like._placed[name] if name == 'test' and like else batched(
+            *arrays, mesh) for name, arrays in sets.items()}
     if federation.eval_on == 'train':
       self._trained_M = np.unique(np.concatenate(federation.clients))
       self._counts['global_train'] = count(data.train_labels[self._trained_M])
@@ -496,11 +496,8 @@ class Evaluator:
         round_spec.max_examples(federation))
     table, data = self._training.for_round(
         schedule.without_steps(jobs, own, spec.shape))
-    specs = SPLIT, round_lib.TABLE, TrainData(
-        *[self._training.spec] * 3, frozen=WHOLE)
-    clients_J, table, data = jax.tree.map(
-        lambda spec, part: devices.put(part, self._mesh, spec),
-        specs, (rows(at_J), table, data))
+    clients_J, table, data = round_lib.placed(
+        self._mesh, self._training.spec, rows(at_J), table, data)
     return clients_J, hparams_R, table, data
 
   def _heldout_arguments(self, variables):

@@ -99,11 +99,7 @@ def _check_parts(federation):
 
 
 def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
-  """Checks that a data set has the classes and the examples that are used.
-
-  Raises:
-    UserError: if there are fewer, or a label is no class.
-  """
+  """Checks that a data set has the classes and the examples that are used."""
   num_test, task = len(data.test_labels), tasks.get(data.task)
   require(eval_examples <= num_test, 'eval_examples',
           f'must be at most the {num_test} test examples of {name}',

@@ -169,9 +169,6 @@ def _all_parts(parts_fn, runs):
 
 def check(*runs: RoundSpec) -> None:
   """Compares the memory that runs need together with that of host and devices.
-
-  Raises:
-    UserError: with the sizes, and flags that lower them.
   """
   for need in needs(*runs):
     if need.size > need.have:

@@ -189,8 +189,8 @@ class Program:
     spec = spec or round_spec.alone(federation)
     self._check_fits(run, spec)
     state, (clients,) = initial_state.make(
-        [spec._replace(program=self.spec.program)], self.mesh, [directory],
-        self._begin)
+        [dataclasses.replace(spec, program=self.spec.program)], self.mesh,
+        [directory], self._begin)
     self._state = state_lib.placed(
         state_lib.with_row(self._state, run, state), self.mesh)
     self.runs[run] = self._new_run(spec, clients, evaluator)

@@ -7,9 +7,10 @@ unless a selection of clients needs the results of the round before.
 
 from collections import deque
 from collections.abc import Sequence
+import dataclasses
 import functools
 import operator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +44,8 @@ _OF_ZEROS = {'broadcast_in_dim', 'convert_element_type', 'reshape', 'squeeze',
              'concatenate', 'copy'}
 
 
-class Traced(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Traced:
   """What tracing gives; equal for equal data, networks and algorithms."""
 
   example: jax.Array  # a normalized batch of one input
@@ -58,7 +60,8 @@ class Traced(NamedTuple):
   example_frozen_bytes: int  # outputs of the frozen models for one example
 
 
-class RoundSpec(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class RoundSpec(Traced):
   """The specification of a compiled round, without the devices."""
 
   federation: Federation
@@ -68,17 +71,6 @@ class RoundSpec(NamedTuple):
   shard_size: int  # training examples moved to a device per round; 0: all stay
   noise_std: np.ndarray | None  # float32 [N, C], on normalized inputs
   num_checkpoints: int  # copies of the client state in checkpoints, at most
-  # Those of `Traced`:
-  example: jax.Array
-  model: Variables
-  begins_empty: bool
-  client_bytes: int
-  weights_bytes: int
-  server_bytes: int
-  each_bytes: int
-  download_bytes: int
-  upload_bytes: int
-  example_frozen_bytes: int
 
   @property
   def frozen_bytes(self) -> int:
@@ -150,12 +142,11 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
         data, federation.model, algorithm, federation.optimizer))
   augmentation = data.augmentation if federation.augment else 'none'
   num_train = len(data.train_labels)
-  if like is None:
+  traced: Traced | None = like
+  if traced is None:
     traced = trace(data, federation.model, algorithm, federation.optimizer)
     federation_checks.warn_of_steps(federation, traced.example)
     federation_checks.warn_of_data(data)  # unless they do not fit the network
-  else:
-    traced = Traced(*like[like._fields.index('example'):])
   program = RoundProgram(
       with_task(federation.model, data), algorithm, federation.optimizer,
       augment.AUGMENTATIONS[augmentation], _normalize_fn(data),
@@ -175,9 +166,11 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
     noise_std = np.asarray(noise_std)[:, None] / np.float32(
         data.std if data.is_images else (1.,))
   return RoundSpec(
-      federation, program, shape, steps_C,
-      federation.shard_data and _shard_size([federation], shape),
-      noise_std, num_checkpoints, *traced)
+      **{field.name: getattr(traced, field.name)
+         for field in dataclasses.fields(Traced)},
+      federation=federation, program=program, shape=shape, steps_C=steps_C,
+      shard_size=federation.shard_data and _shard_size([federation], shape),
+      noise_std=noise_std, num_checkpoints=num_checkpoints)
 
 
 def trace(data: Dataset, model: Model, algorithm: Algorithm,
@@ -280,8 +273,7 @@ def local_examples(settings: Federation | Config,
           sizes_C, size, settings.last_batch))
 
 
-def wire_bytes(algorithm: Algorithm, traced: Traced | RoundSpec
-               ) -> tuple[int, int]:
+def wire_bytes(algorithm: Algorithm, traced: Traced) -> tuple[int, int]:
   """Returns the bytes that a client receives and sends in a round.
 
   `traced` is of an algorithm with the same functions.
@@ -340,8 +332,8 @@ def together(specs: Sequence[RoundSpec], num_devices: int = 0
       clip_gradients=any(p.clip_gradients for p in programs),
       unused_hparams=tuple(name for name in first.program.unused_hparams if all(
           name in p.unused_hparams for p in programs)))
-  return first._replace(
-      program=program, shape=shape,
+  return dataclasses.replace(
+      first, program=program, shape=shape,
       steps_C=np.concatenate([spec.steps_C for spec in specs]),
       shard_size=shard_size), places
 

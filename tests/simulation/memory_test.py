@@ -73,7 +73,7 @@ def test_data_are_counted_where_they_are_copied(made, digits, tmp_path):
   assert sizes(memory_lib.data_on_device(run)) == {
       'training examples': int(share * train), 'test examples': test}
   np.save(tmp_path / 'x.npy', digits.train_inputs)
-  run_in_file = run._replace(federation=dataclasses.replace(
+  run_in_file = dataclasses.replace(run, federation=dataclasses.replace(
       run.federation, data=digits._replace(
           train_inputs=np.load(tmp_path / 'x.npy', mmap_mode='r'))))
   on_host, in_file = (sizes(memory_lib.on_host(r)) for r in (run, run_in_file))
@@ -110,9 +110,9 @@ def test_only_clients_that_are_sampled_need_memory(made):
   # More rounds are listed than are run.
   listed = dataclasses.replace(
       run.federation, rounds=rounds.listed(cohorts + [[98, 99]]))
-  assert run._replace(federation=listed).num_stateful == sampled
+  assert dataclasses.replace(run, federation=listed).num_stateful == sampled
   first = dataclasses.replace(listed, planned_rounds=1)
-  assert run._replace(federation=first).num_stateful == 10
+  assert dataclasses.replace(run, federation=first).num_stateful == 10
   # Models of their own take memory from the start.
   assert made(participation=.1, algorithm='solo').num_stateful == 100
   # So does a state that begins as the global model.
