@@ -72,8 +72,7 @@ RANGES = {
     mj.fedkd: {'energy_start': FRACTION_ABOVE_0,
                'energy_end': FRACTION_ABOVE_0, 'form': PAPER_OR_RELEASED},
     mj.fedphp: {'lam': FRACTION, 'mu_max': FRACTION,
-                'participation': (
-                    [0, TINY, BELOW_1, 1], [-TINY, ABOVE_1, math.nan]),
+                'participation': FRACTION,
                 'transfer': words('kd', 'mmd')},
     mj.fedamp: {'alpha': POSITIVE, 'sigma': POSITIVE},
     mj.fedfomo: {'num_models': COUNT},
