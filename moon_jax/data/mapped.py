@@ -21,7 +21,7 @@ _ALIGNMENT = 64  # bytes
 _COPIES: weakref.WeakValueDictionary[int, np.ndarray] = (
     weakref.WeakValueDictionary())
 _CHUNK_BYTES = 2**26  # of a part
-_STD_CHUNK = 100  # examples
+_COUNTED = 1000  # examples whose pixels are counted at once
 
 
 def is_aligned(x: np.ndarray) -> bool:
@@ -76,51 +76,18 @@ def bounds(x: np.ndarray) -> tuple[int, int]:
 def mean_and_std(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Returns mean and deviation of uint8 images scaled to 0..1, float64 [C].
 
-  They are those of NumPy over (0, 1, 2), bit for bit: they count for the
-  fingerprint of a data set. The deviation of a constant channel is 1.
+  They follow from how often each channel has each of the 256 values, so they
+  do not depend on parts. The deviation of a constant channel is 1.
   """
-  channels = x.shape[-1]
-  # Sums of pixels are exact. Adding whole images first is much faster.
-  total = sum(part.sum(0, np.int64).reshape(-1, channels).sum(0)
-              for part in chunks(x))
-  mean = total / (x.size // channels)
-  std = (_std_of_channels if channels > 1 else _std_of_one_channel)(
-      x, mean) / 255
-  return mean / 255, np.where(std > 0, std, 1)
-
-
-def _std_of_channels(x, mean):
-  """Adds example by example, as NumPy does for several channels.
-
-  `x.std` would allocate a float64 copy of x.
-  """
-  total = np.zeros(len(mean))
-  for part in chunks(x, _STD_CHUNK):
-    square = part.reshape(-1, len(mean)) - mean
-    square *= square
-    square[0] += total
-    total = square.sum(0)
-  return np.sqrt(total / (x.size // len(mean)))
-
-
-def _std_of_one_channel(x, mean):
-  """Sums pairwise, as NumPy does: it halves arrays until they are short.
-
-  The same halves are read here one after the other.
-  """
-  flat = x.reshape(-1)
-
-  def total(start, count):
-    if count <= _CHUNK_BYTES // 8:  # of float64
-      square = flat[start:start + count] - mean
-      square *= square
-      _release(x)
-      return square.sum()
-    half = count // 2
-    half -= half % 8
-    return total(start, half) + total(start + half, count - half)
-
-  return np.sqrt(np.array([total(0, len(flat))]) / len(flat))
+  values = np.arange(256)
+  counts_CV = sum(np.stack([
+      np.bincount(channel, minlength=256)
+      for channel in part.reshape(-1, x.shape[-1]).T])
+                  for part in chunks(x, _COUNTED))
+  mean = counts_CV @ values / counts_CV.sum(1)
+  square = (values - mean[:, None])**2
+  std = np.sqrt((counts_CV * square).sum(1) / counts_CV.sum(1))
+  return mean / 255, np.where(std > 0, std / 255, 1)
 
 
 def _mapping(x) -> tuple[mmap.mmap | None, bool]:
