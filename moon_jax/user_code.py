@@ -4,7 +4,6 @@ All functions take the name of the flag and its value, for error messages, and
 raise UserError if there is no such function or its code fails.
 """
 
-import ast
 from collections.abc import Callable
 import functools
 import importlib
@@ -12,7 +11,6 @@ import importlib.util
 import inspect
 import os
 import pathlib
-import re
 import sys
 import traceback
 from typing import Any
@@ -112,28 +110,6 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
   return signature.replace(parameters=parameters)
 
 
-def parse_args(flag: str, text: str) -> dict[str, Any]:
-  """Parses NAME=VALUE,...; values are Python literals, else words."""
-  args: dict[str, Any] = {}
-  try:
-    pieces = split(text)
-    if not pieces[-1].strip():  # a comma at the end
-      pieces.pop()
-    for part in pieces:
-      name, sign, value = (word.strip() for word in part.partition('='))
-      if not (sign and name.isidentifier()):
-        raise ValueError('a value without a name')
-      if name in args:
-        raise ValueError('a name twice')
-      args[name] = _value(value)
-    return args
-  except (SyntaxError, ValueError, RecursionError) as error:
-    raise UserError(
-        flag, 'must be a comma-separated list of name=value with numbers, '
-        'words or other Python literals', f'{text} ({error})',
-        'Quote words with other characters') from error
-
-
 def split(text: str) -> list[str]:
   """Returns what commas separate that are outside of quotes and brackets."""
   pieces, quote, depth, is_escaped = [''], '', 0, False
@@ -150,16 +126,6 @@ def split(text: str) -> list[str]:
     else:
       pieces[-1] += character
   return pieces
-
-
-def _value(text):
-  """Returns a literal or a word, which may be a keyword of Python."""
-  try:
-    return ast.literal_eval(text)
-  except (SyntaxError, ValueError):
-    if re.fullmatch(r'[^\W\d][\w.:/-]*', text):
-      return text
-    raise
 
 
 def place(function: Any) -> str:

@@ -196,19 +196,28 @@ def _parsed(text):
   if not isinstance(value, Exception):
     return value
   if match := _CALL.fullmatch(text):
-    arguments: dict[str, Any] = {}
-    for piece in filter(str.strip, user_code.split(match[2])):
-      name, sign, value = (word.strip() for word in piece.partition('='))
-      if not sign or not name.isidentifier():
-        raise ValueError(f'{piece.strip()!r} is not NAME=VALUE')
-      if name in arguments:
-        raise ValueError(f'{name} is given twice')
-      arguments[name] = _parsed(value)
-    return Part(match[1], tuple(arguments.items()))
+    return Part(match[1], tuple(parse_arguments(match[2]).items()))
   if _WORD.fullmatch(text):
     return text
   raise ValueError(f'{text!r} is neither a literal, a call nor a word; write '
                    'text with other characters in quotes')
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+  """Returns the arguments in a text such as "mu=5, pool=all".
+
+  Raises:
+    ValueError: if it is not a list of arguments, each given once.
+  """
+  arguments: dict[str, Any] = {}
+  for piece in filter(str.strip, user_code.split(text)):
+    name, sign, value = (word.strip() for word in piece.partition('='))
+    if not sign or not name.isidentifier():
+      raise ValueError(f'{piece.strip()!r} is not NAME=VALUE')
+    if name in arguments:
+      raise ValueError(f'{name} is given twice')
+    arguments[name] = _parsed(value)
+  return arguments
 
 
 def parse_value(text: str) -> Any:

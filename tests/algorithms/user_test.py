@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import pytest
 
 import moon_jax as mj
-from moon_jax import user_code
 from moon_jax.algorithms.base import Message
 from moon_jax.config import Config
 from moon_jax.errors import UserError
@@ -78,14 +77,6 @@ def test_changed_code_is_another_run(module, tmp_path):
   (tmp_path / f'{module}.py').write_text(MODULE + '\n# changed\n')
   with pytest.raises(UserError, match='where algorithm=.* had other content'):
     train(**config)
-
-
-def test_options_are_literals_or_words():
-  text = 'a=0.5, b=(1, 2),c=mean,d=None,e=-1,f="x\\",y=1",g=global,h=v1.0,'
-  assert user_code.parse_args('dataset', text) == {
-      'a': .5, 'b': (1, 2), 'c': 'mean', 'd': None, 'e': -1, 'f': 'x",y=1',
-      'g': 'global', 'h': 'v1.0'}
-  assert user_code.parse_args('dataset', '') == {}
 
 
 @pytest.mark.parametrize('call, expected', [

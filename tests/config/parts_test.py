@@ -243,3 +243,11 @@ def test_the_fields_of_all_linen_modules_are_no_arguments():
     width: int = 3
 
   assert [*parts.parameters(Network)] == ['width']
+
+
+def test_arguments_are_literals_or_words():
+  text = 'a=0.5, b=(1, 2),c=mean,d=None,e=-1,f="x\\",y=1",g=global,h=v1.0,'
+  assert parts.parse_arguments(text) == {
+      'a': .5, 'b': (1, 2), 'c': 'mean', 'd': None, 'e': -1, 'f': 'x",y=1',
+      'g': 'global', 'h': 'v1.0'}
+  assert parts.parse_arguments('') == {}

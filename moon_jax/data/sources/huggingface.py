@@ -11,8 +11,7 @@ import warnings
 
 import numpy as np
 
-from moon_jax import user_code
-from moon_jax.config import HUGGINGFACE
+from moon_jax.config import HUGGINGFACE, parts
 from moon_jax.data.dataset import Dataset, subset
 from moon_jax.data.io import files
 from moon_jax.data.sources import arrays
@@ -38,7 +37,13 @@ def load(name: str, data_dir: str) -> Dataset:
   """Loads hf:NAME_OR_PATH and options; '' is the default cache."""
   source, types = setting('dataset', name), _OPTIONS | _HUB
   place, _, text = name.removeprefix(HUGGINGFACE).partition(',')
-  options = user_code.parse_args('dataset', text)
+  try:
+    options = parts.parse_arguments(text)
+  except (ValueError, RecursionError) as error:
+    raise UserError(
+        'dataset', 'must be hf:NAME and options, comma-separated, as '
+        'NAME=VALUE with numbers, words or other Python literals',
+        f'{text} ({error})', 'Quote words with other characters') from error
   check, unknown = arrays.Check(source), options.keys() - types
   check(not unknown, f'options must be among {", ".join(types)}',
         ', '.join(sorted(unknown)), 'Rename or remove them')
@@ -183,31 +188,31 @@ def _convert(data, name, check, *, train='', test='', test_fraction=0.,
     check(value >= least, f'{option} must be {least} or more', value,
           'Leave it out for the default')
   splits = _splits(check, data, train, test, test_fraction)
-  parts = [split.rows for split in splits]
+  both = [split.rows for split in splits]
   kind, inputs, label, client, left_out = _detect(
-      parts[0].features, check, **columns)
-  missing = {*inputs, label} - {*parts[1].features}
+      both[0].features, check, **columns)
+  missing = {*inputs, label} - {*both[1].features}
   check(not missing, 'the test split must have the columns of the training '
         'split', f'none of {", ".join(sorted(missing))}',
         'Add them, or give test=SPLIT')
-  _check_same_classes(check, parts, label)
+  _check_same_classes(check, both, label)
   loaded = _labels(check, splits, label)
   if kind == 'text':
     texts = [[text or '' for text in rows.select_columns(list(inputs))[:][
-        inputs[0]]] for rows in parts]
+        inputs[0]]] for rows in both]
     code = {c: i for i, c in enumerate(sorted(set().union(*texts[0])), 1)}
-    found = [_tokens(part, code, length) for part in texts]
+    xs = [_tokens(part, code, length) for part in texts]
   elif kind == 'images':
-    found = [_images(check, rows, inputs[0], size) for rows in parts]
+    xs = [_images(check, rows, inputs[0], size) for rows in both]
   elif kind == 'arrays':
-    found = [_numbers(check, split, inputs[0]) for split in splits]
+    xs = [_numbers(check, split, inputs[0]) for split in splits]
   else:
-    found, statistics = _table(check, splits, inputs)
+    xs, statistics = _table(check, splits, inputs)
     loaded |= statistics
-  for part, split, x in zip(('train', 'test'), splits, found):
+  for part, split, x in zip(('train', 'test'), splits, xs):
     loaded[f'x_{part}'] = x
     if client in split.rows.features:
-      _check_same_classes(check, parts, client)
+      _check_same_classes(check, both, client)
       loaded[f'client_{part}'] = _clients(check, split, client)
   if 'client_test' in loaded and not np.isin(
       loaded['client_test'], loaded['client_train']).all():
@@ -225,20 +230,20 @@ def _convert(data, name, check, *, train='', test='', test_fraction=0.,
 
 def _table(check, splits, columns):
   """Returns columns of numbers, float32 [N, F], and their mean and std."""
-  found = [np.stack([_numbers(check, split, column).astype(np.float64)
-                     for column in columns], 1) for split in splits]
-  _warn_of_row_numbers(check.source, splits[0], columns, found[0])
+  xs = [np.stack([_numbers(check, split, column).astype(np.float64)
+                  for column in columns], 1) for split in splits]
+  _warn_of_row_numbers(check.source, splits[0], columns, xs[0])
   # Large numbers that are close to each other are one in float32.
-  offset_F = arrays.offset(found[0])
+  offset_F = arrays.offset(xs[0])
   if offset_F is not None:
     near = {column: f'{mean:.10g}' for column, mean in zip(columns, offset_F)
             if mean}
     warnings.warn(f'{check.source}: float32 rounds {near} too much, so these '
                   'means are subtracted in float64', stacklevel=4)
-    found = [x - offset_F for x in found]
-  found = [x.astype(np.float32) for x in found]
-  x = found[0]  # float32, whose sums over many rows need more bits
-  return found, {'mean': x.mean(0, np.float64), 'std': np.where(
+    xs = [x - offset_F for x in xs]
+  xs = [x.astype(np.float32) for x in xs]
+  x = xs[0]  # float32, whose sums over many rows need more bits
+  return xs, {'mean': x.mean(0, np.float64), 'std': np.where(
       x.max(0) > x.min(0), x.std(0, np.float64), 1)}
 
 
@@ -361,12 +366,12 @@ def _detect(features, check, input='', label='', client=''):
   columns = [name for name in given or kinds if name != label
              and (name != client or given and is_ignored)
              and (given or not arrays.is_unnamed(name))]
-  found = {kind: [name for name in columns if kinds[name] == kind]
-           for kind in _KINDS}
-  kind = next(filter(found.get, _KINDS), '')
+  by_kind = {kind: [name for name in columns if kinds[name] == kind]
+             for kind in _KINDS}
+  kind = next(filter(by_kind.get, _KINDS), '')
   check(kind, 'there must be a column of images, text or numbers beside '
         f'{label}', 'none', f'Give input=COLUMN. {listed}')
-  chosen = found[kind]
+  chosen = by_kind[kind]
   if kind != 'numbers':
     first = _first(_INPUTS, chosen)
     check(len(chosen) == 1 or first and not given, 'input must be one column '
@@ -375,7 +380,7 @@ def _detect(features, check, input='', label='', client=''):
     chosen = [first or chosen[0]]
   others = [name for name in columns if name not in chosen]
   if others and (given or kind == 'numbers' or not is_plain):
-    numbers = ','.join(f'"{name}"' for name in found['numbers'][:3])
+    numbers = ','.join(f'"{name}"' for name in by_kind['numbers'][:3])
     check(False, 'input must be columns of one kind', f'{_shown(kind)} from '
           f'{", ".join(chosen[:5])} beside {", ".join(others[:5])}',
           f'Give input=COLUMN, or input=[{numbers}] for columns of numbers, or '
@@ -389,8 +394,10 @@ def _detect(features, check, input='', label='', client=''):
 def _kind(feature: Any) -> str:
   """Returns images, classes, text, numbers, arrays, or the type."""
   name, dtype = type(feature).__name__, getattr(feature, 'dtype', '')
-  if name in ('Image', 'ClassLabel'):
-    return {'Image': 'images', 'ClassLabel': 'classes'}[name]
+  if name == 'Image':
+    return 'images'
+  if name == 'ClassLabel':
+    return 'classes'
   if name == 'Value':
     return ('text' if 'string' in dtype else 'numbers'
             if dtype.startswith(('int', 'uint', 'float', 'bool', 'double'))
@@ -437,7 +444,7 @@ def _images(check: arrays.Check, rows, column: str, size: int) -> np.ndarray:
 
 
 def _numbers(check: arrays.Check, split: _Split, column: str) -> np.ndarray:
-  """Returns a column of numbers or arrays, all of which must be there."""
+  """Returns a column of numbers or arrays without missing values."""
   x = _values(split.rows, column)
   if x.dtype == object:
     lengths = [np.shape(value) for value in x]

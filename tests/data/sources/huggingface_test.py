@@ -155,7 +155,7 @@ def test_test_clients_without_training_examples_are_dropped():
     ('revision=1.10',
      'revision must be text; got the number 1.1. Quote it: rev'),
     ('colour=red', 'options must be among input, .*; got colour'),
-    ('label', 'must be a comma-separated list .*a value without a name'),
+    ('label', "options, comma-separated, .*'label' is not NAME=VALUE"),
 ])
 def test_invalid_options(options, text, saved):
   with pytest.raises(UserError, match=text):
