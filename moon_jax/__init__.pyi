@@ -80,7 +80,8 @@ from .models import (
 from .models.adapters import freeze, lora
 from .models.base import Model, Outputs
 from .models.convolution import conv_general_dilated, fast_on_cpus
-from .models.user import from_flax, from_nnx
+from .models.nnx import from_nnx
+from .models.user import from_flax
 from .results import client_results, results
 from .runs.grid import Sweep
 from .runs.run import run, run_sweep

@@ -91,8 +91,9 @@ def test_functions_are_short():
 
 def test_a_run_imports_only_what_it_uses(tmp_path):
   """It draws nothing and downloads nothing. The packages cannot be imported."""
-  packages = ('IPython', 'PIL', 'datasets', 'dp_accounting', 'markdown_it',
-              'matplotlib', 'pandas', 'requests', 'scipy', 'sklearn')
+  packages = ('IPython', 'PIL', 'datasets', 'dp_accounting', 'flax.nnx',
+              'markdown_it', 'matplotlib', 'pandas', 'requests', 'scipy',
+              'sklearn')
   argv = ['train', '--dataset=digits', '--model=mlp', '--algorithm=fedavg',
           '--num_rounds=1', '--local_epochs=1', '--workdir=run']
   program = (f'import sys; sys.modules.update(dict.fromkeys({packages})); '

@@ -9,14 +9,15 @@ logits; MOON contrasts its output z. `projection_dim=None` leaves the head out.
 
 from collections.abc import Callable
 import functools
-from typing import Annotated, get_args, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 from flax import linen as nn
 import numpy as np
 
-from moon_jax.config import spelling
-from moon_jax.config.parts import FromRun
+from moon_jax import user_code
+from moon_jax.config import parts
+from moon_jax.config.parts import checked, FromRun, Part
 from moon_jax.errors import require, setting, UserError
 from moon_jax.models import base, networks, user
 from moon_jax.models import joint as joint
@@ -41,15 +42,13 @@ _Dtype = Literal['float32', 'bfloat16', 'float64']
 _Precision = Literal['highest', 'tf32x3', 'tf32', 'bfloat16']
 _Convolution = Literal['im2col', 'native']
 _Dim = Annotated[int, Ge(1)] | None  # of the projection
-_CHOICES = {'dtype': get_args(_Dtype), 'norm': get_args(_Norm),
-            'precision': get_args(_Precision),
-            'convolution': get_args(_Convolution)}
 
 
-def make(name: str, num_classes: int, projection_dim: int | None = 256,
-         dtype: str = 'float32', norm: str = 'batch',
-         num_tokens: int = 0, precision: str = 'highest',
-         convolution: str = 'im2col', task: str = 'classification',
+@checked
+def make(name: str, num_classes: FromRun[int], projection_dim: _Dim = 256,
+         dtype: _Dtype = 'float32', norm: _Norm = 'batch', num_tokens: int = 0,
+         precision: _Precision = 'highest',
+         convolution: _Convolution = 'im2col', task: str = 'classification',
          **fields: int) -> Model:
   """Returns the network `name`, a key of `MODELS`.
 
@@ -62,18 +61,6 @@ def make(name: str, num_classes: int, projection_dim: int | None = 256,
           'num_classes', 'must be an integer of at least 1',
           num_classes if isinstance(num_classes, int | float | str)
           else type(num_classes).__name__, 'Pass data.num_classes')
-  for option, value in {'dtype': dtype, 'norm': norm, 'precision': precision,
-                        'convolution': convolution}.items():
-    known = _CHOICES[option]
-    if value not in known:
-      raise UserError(option, f'must be one of {", ".join(known)}', repr(value),
-                      spelling.remedy(option, value, known)
-                      or f'{setting(option, known[0])} is the default')
-  require(
-      projection_dim is None
-      or isinstance(projection_dim, int | np.integer) and projection_dim >= 1,
-      'projection_dim', 'must be an integer of at least 1, or None for no '
-      'projection head', repr(projection_dim), 'The paper uses 256')
   return user.wrap(MODELS[name](base.Options(
       num_classes, projection_dim, Arithmetic(dtype, precision, convolution),
       norm, num_tokens, task), **fields))._replace(precision=precision)
@@ -177,3 +164,43 @@ def transformer(num_tokens: FromRun[int], num_classes: FromRun[int] = 0,
   return make('transformer', num_classes or num_tokens, projection_dim, dtype,
               num_tokens=num_tokens, task=task, width=width,
               num_layers=num_layers, num_heads=num_heads)
+
+
+def network(part: Part, **run: Any) -> Model:
+  """Returns the network of a part, with values of the run by name.
+
+  They are num_classes, num_tokens (0 without tokens) and task.
+  """
+  made = (_own_network(part, **run) if part.is_own
+          else parts.make('model', part, **run))
+  return made._replace(source=str(part))
+
+
+def _own_network(part: Part, **run: Any) -> Model:
+  """Returns the network of your own factory, --model=MODULE:FACTORY(...).
+
+  The factory returns a Flax module or a `moon_jax.Model`. Of `run` it gets
+  `num_classes` and `num_tokens` if its signature names them, and others by
+  `FromRun`. If it names `rngs` it makes a module of Flax NNX.
+  """
+  factory = parts.function_of('model', part)
+  try:
+    takes_rngs = 'rngs' in user_code.signature_of(factory).parameters
+  except (TypeError, ValueError) as error:  # some built-in callables
+    raise UserError(
+        'model', 'must name a function or class of Python',
+        f'{part.name} ({error})', 'Name a function that calls it') from error
+  if takes_rngs:
+    from moon_jax.models import nnx
+
+    made: Any = nnx.from_nnx(
+        lambda rngs: parts.make('model', part, rngs=rngs, **run))
+  else:
+    made = parts.make('model', part, **run)
+    if isinstance(made, nn.Module):
+      made = user_code.call('model', part.name, user.from_flax, made)
+  require(isinstance(made, Model), 'model', 'must return a Flax module or a '
+          'moon_jax.Model', f'a {type(made).__name__} of {part}'
+          f'{user_code.place(factory)}',
+          'A factory of Flax NNX modules takes an argument rngs')
+  return made._replace(place=made.place or user_code.place(factory))

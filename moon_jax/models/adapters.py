@@ -1,4 +1,4 @@
-"""Networks of which a part trains: LoRA, and weights that are frozen.
+"""Networks that train in part: LoRA, and weights that are frozen.
 
 `lora` adds a product of two small matrices to dense layers. Hu et al., LoRA:
 Low-Rank Adaptation of Large Language Models, ICLR 2022,
@@ -40,7 +40,7 @@ _DENSE = layers.Dense, nn.Dense, nn.DenseGeneral
 def lora(model: Model, rank: int = 4, where: Where = '', *,
          alpha: float | None = None, train: Where | None = None,
          variables: Variables | None = None, seed: int = 0) -> Model:
-  """Returns the network with low-rank adapters, which alone train.
+  """Returns the network with low-rank adapters; only these train.
 
   Args:
     model: a network of dense layers of Flax linen (`nn.Dense`,
@@ -112,7 +112,7 @@ def _partial(model: Model, is_trained: Callable[[str], bool],
              given: Variables | None, seed: int,
              is_adapted: Callable[[str], bool] | None = None, rank: int = 0,
              scale: float = 0.) -> Model:
-  """Returns a network of which some parameters and the adapters train."""
+  """Returns a network whose adapters and some parameters train."""
   user_model.check_type(model)
   require(model.frozen is None, 'model', 'must be a network without frozen '
           'weights', 'one that has some', 'Give both `where` and `train`')
@@ -201,7 +201,7 @@ def _dense_layers(model, inputs, is_adapted):
   """
   if is_adapted is None:
     return {}
-  found = {}
+  sizes = {}
 
   def record(module, x, y):
     axes = getattr(module, 'axis', -1)
@@ -214,7 +214,7 @@ def _dense_layers(model, inputs, is_adapted):
           'where', 'must match dense layers of the last axes, without '
           'batch_dims', f'{_name(module.path)} of axis {axes}', 'Name others')
     kernel = module.get_variable('params', 'kernel')
-    found[module.path] = (getattr(kernel, 'shape', None),
+    sizes[module.path] = (getattr(kernel, 'shape', None),
                           math.prod(x.shape[-num_in:]),
                           math.prod(y.shape[x.ndim - num_in:]))
     return y
@@ -222,11 +222,11 @@ def _dense_layers(model, inputs, is_adapted):
   with _each_dense(record):
     params = jax.eval_shape(
         lambda: model.init(jax.random.key(0), inputs))['params']
-  require(found, 'model', 'must have dense layers of Flax linen, such as '
+  require(sizes, 'model', 'must have dense layers of Flax linen, such as '
           'nn.Dense', f'none{model.place}', 'moon_jax.freeze takes any network')
   kernels = traverse_util.flatten_dict(params)
   adapted = {}
-  for path, (shape, num_in, num_out) in found.items():
+  for path, (shape, num_in, num_out) in sizes.items():
     if is_adapted(_name(path)):
       stacked = ()
       kernel = kernels.get((*path, 'kernel'))  # or None: nested otherwise
@@ -242,5 +242,5 @@ def _dense_layers(model, inputs, is_adapted):
             f'with {list(shape)}', "Give nn.scan variable_axes={'params': 0}")
       adapted[path] = stacked, num_in, num_out
   require(adapted, 'where', 'must match a dense layer of '
-          f'{", ".join(map(_name, found))}', 'none', 'Name one of them')
+          f'{", ".join(map(_name, sizes))}', 'none', 'Name one of them')
   return adapted

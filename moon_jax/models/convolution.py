@@ -274,9 +274,9 @@ def _call(jaxpr, eqn, operands):
   """Returns the results of one equation of a jaxpr."""
   inputs = {x: value for x, value in zip(eqn.invars, operands)
             if not isinstance(x, core.Literal)}
-  alone = jaxpr.replace(constvars=[], invars=[*inputs], outvars=eqn.outvars,
-                        eqns=[eqn], effects=eqn.effects)
-  return core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))(*inputs.values())
+  single = jaxpr.replace(constvars=[], invars=[*inputs], outvars=eqn.outvars,
+                         eqns=[eqn], effects=eqn.effects)
+  return core.jaxpr_as_fun(core.ClosedJaxpr(single, ()))(*inputs.values())
 
 
 def _convolve(images, kernel, **params):

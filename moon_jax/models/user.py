@@ -1,23 +1,21 @@
-"""Custom networks: --model=MODULE:FACTORY, or a value in Python.
+"""Custom networks: modules of Flax linen, and checks of all networks.
 
-`from_flax` and `from_nnx` wrap modules of Flax, of its APIs linen and NNX.
+`moon_jax.models.nnx` wraps those of Flax NNX.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 import functools
 import inspect
 from typing import Any
 import warnings
 
 from flax import linen as nn
-from flax import nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from moon_jax import errors, tasks, trees, user_code
-from moon_jax.config import parts, spelling
-from moon_jax.config.parts import Part
+from moon_jax.config import spelling
 from moon_jax.errors import require, UserError
 from moon_jax.models import layers
 from moon_jax.models.base import Model, Outputs
@@ -27,44 +25,7 @@ from moon_jax.models.convolution import fast_on_cpus
 # name from "params", which is folded in to differ from "dropout".
 _OTHER_STREAMS = 1
 _ARGUMENTS = ('train', 'training', 'deterministic', 'mask', 'mask_B')
-_MASKS = {'mask', 'mask_B'}
-
-
-def network(part: Part, **run: Any) -> Model:
-  """Returns the network of a part, with values of the run by name.
-
-  They are num_classes, num_tokens (0 without tokens) and task.
-  """
-  made = make(part, **run) if part.is_own else parts.make('model', part, **run)
-  return made._replace(source=str(part))
-
-
-def make(part: Part, **run: Any) -> Model:
-  """Returns the network of your own factory, --model=MODULE:FACTORY(...).
-
-  The factory returns a Flax module or a `moon_jax.Model`. Of `run` it gets
-  `num_classes` and `num_tokens` if its signature names them, and others by
-  `FromRun`. If it names `rngs` it makes a module of Flax NNX.
-  """
-  factory = parts.function_of('model', part)
-  try:
-    takes_rngs = 'rngs' in user_code.signature_of(factory).parameters
-  except (TypeError, ValueError) as error:  # some built-in callables
-    raise UserError(
-        'model', 'must name a function or class of Python',
-        f'{part.name} ({error})', 'Name a function that calls it') from error
-  if takes_rngs:
-    made: Any = from_nnx(
-        lambda rngs: parts.make('model', part, rngs=rngs, **run))
-  else:
-    made = parts.make('model', part, **run)
-    if isinstance(made, nn.Module):
-      made = user_code.call('model', part.name, from_flax, made)
-  require(isinstance(made, Model), 'model', 'must return a Flax module or a '
-          'moon_jax.Model', f'a {type(made).__name__} of {part}'
-          f'{user_code.place(factory)}',
-          'A factory of Flax NNX modules takes an argument rngs')
-  return made._replace(place=made.place or user_code.place(factory))
+MASKS = {'mask', 'mask_B'}
 
 
 def from_flax(module: nn.Module) -> Model:
@@ -89,7 +50,7 @@ def from_flax(module: nn.Module) -> Model:
   if not isinstance(module, nn.Module):
     raise UserError(
         'module', 'must be a module of flax.linen, not a class or a function',
-        kind_of(module), _remedy(module)
+        kind_of(module), remedy(module)
         or 'moon_jax.from_flax(Net(...)) wraps a module Net')
   model = wrap(module)
   return model._replace(apply=fast_on_cpus(model.apply))
@@ -101,112 +62,28 @@ def wrap(module: nn.Module) -> Model:
   The networks of the package have fast ones.
   """
   place = user_code.place(type(module))
-  names = _call_arguments(module.__call__, place)
+  names = call_arguments(module.__call__, place)
 
   def init(key, inputs):
     mask_B = jnp.ones(inputs.shape[0])
-    return module.init(key, inputs, **_select(names, mask_B, False))
+    return module.init(key, inputs, **supplied(names, mask_B, False))
 
   def apply(variables, inputs, mask_B, train, key=None):
-    kwargs = _select(names, mask_B, train)
+    kwargs = supplied(names, mask_B, train)
     if not train:
       result = module.apply(variables, inputs, **kwargs)
-      return _to_outputs(result, place), variables
+      return to_outputs(result, place), variables
     state = [name for name in variables if name != 'params']
     rngs = {} if key is None else {
         'dropout': key, 'params': jax.random.fold_in(key, _OTHER_STREAMS)}
     result, new_state = module.apply(
         variables, inputs, **kwargs, mutable=state, rngs=rngs)
-    return _to_outputs(result, place), {**variables, **new_state}
+    return to_outputs(result, place), {**variables, **new_state}
 
-  return Model(init, apply, not _MASKS.isdisjoint(names), place)
-
-
-def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
-  """Wraps the modules of a factory as a network.
-
-  Parameters are `variables['params']` and all other state, such as batch
-  statistics, `variables['state']`, by the path of the array in the module.
-  `train()` and `eval()` of the module select the mode. In training mode the
-  random streams of the module restart from the key of each step.
-
-  Args:
-    factory: maps `nnx.Rngs` to a new module, which is called as `from_flax`
-      describes.
-
-  Raises:
-    UserError: if it is no such function, it returns no module, or the module's
-      `__call__` requires other arguments.
-
-  Examples:
-    >>> model = moon_jax.from_nnx(lambda rngs: Net(num_classes=10, rngs=rngs))
-  """
-  _check_factory(factory)
-
-  def make():
-    module = factory(nnx.Rngs(0))
-    require(isinstance(module, nnx.Module), '', 'a factory with an argument '
-            'rngs must return a module of Flax NNX',
-            f'a {type(module).__name__}{user_code.place(factory)}',
-            _remedy(module) or 'Return the module')
-    return module
-
-  module = nnx.eval_shape(make)
-  place = user_code.place(type(module))
-  names = _call_arguments(module.__call__, place)
-  graphs = {}
-  for train in (True, False):
-    (module.train if train else module.eval)()
-    graphs[train], *abstract = _split(module)
-
-  def variables_of(module):
-    _, params, _, rest = _split(module)
-    rest = _by_path(rest)
-    return {'params': _by_path(params)} | ({'state': rest} if rest else {})
-
-  def init(key, inputs):
-    return variables_of(factory(nnx.Rngs(key)))
-
-  def apply(variables, inputs, mask_B, train, key=None):
-    params, rngs, rest = abstract
-    if train and key is None and nnx.to_flat_state(rngs):
-      raise UserError(
-          'key', 'must be given to train a network with random draws',
-          f'none{place}', 'Call model.apply(..., train=True, key=key)')
-    module = nnx.merge(
-        graphs[train], _filled(params, variables['params']),
-        _restarted(rngs, jax.random.key(0) if key is None else key),
-        _filled(rest, variables.get('state', {})))
-    result = module(inputs, **_select(names, mask_B, train))
-    return (_to_outputs(result, place),
-            variables_of(module) if train else variables)
-
-  return Model(init, fast_on_cpus(apply), not _MASKS.isdisjoint(names), place)
+  return Model(init, apply, not MASKS.isdisjoint(names), place)
 
 
-def _check_factory(factory):
-  """Checks that a value maps `nnx.Rngs` to something."""
-  signature = None
-  is_module = isinstance(factory, nn.Module | nnx.Module | Model) or (
-      inspect.isclass(factory) and issubclass(factory, nn.Module))
-  if is_valid := callable(factory) and not is_module:
-    try:
-      signature = user_code.signature_of(factory)
-      signature.bind(None)
-    except TypeError:
-      is_valid = False
-    except ValueError:  # it has no signature: the call will show
-      pass
-  if not is_valid:
-    takes = '' if signature is None else (
-        f' with the arguments ({", ".join(signature.parameters)})')
-    raise UserError(
-        'factory', 'must be a function of nnx.Rngs that makes a module of Flax '
-        'NNX', f'{kind_of(factory)}{takes}{user_code.place(factory)}',
-        _remedy(factory) or 'lambda rngs: Net(..., rngs=rngs) is one')
-
-
-def _call_arguments(call, place: str) -> list[str]:
+def call_arguments(call, place: str) -> list[str]:
   """Returns the arguments of a module's `__call__` that a network supplies."""
   _, *parameters = inspect.signature(call).parameters.values() or (None,)
   for parameter in parameters:
@@ -221,13 +98,13 @@ def _call_arguments(call, place: str) -> list[str]:
           if parameter.name in _ARGUMENTS]
 
 
-def _select(names: list[str], mask_B: jax.Array, train: bool) -> dict:
+def supplied(names: list[str], mask_B: jax.Array, train: bool) -> dict:
   values = train, train, not train, mask_B, mask_B
   return {name: value for name, value in zip(_ARGUMENTS, values)
           if name in names}
 
 
-def _to_outputs(result, place: str) -> Outputs:
+def to_outputs(result, place: str) -> Outputs:
   """Converts the result of a module to `Outputs`, of float32 or float64."""
   if isinstance(result, jax.Array):
     result = Outputs(logits=result)
@@ -246,35 +123,6 @@ def _to_outputs(result, place: str) -> Outputs:
       result)
 
 
-def _split(module):
-  return nnx.split(module, nnx.Param, nnx.RngState, ...)
-
-
-def _by_path(state):
-  return {'/'.join(map(str, path)): variable.get_value()
-          for path, variable in nnx.to_flat_state(state)}
-
-
-def _filled(state, values):
-  """Returns an abstract state with the values of `_by_path`."""
-  return nnx.from_flat_state([
-      (path, variable.replace(values['/'.join(map(str, path))]))
-      for path, variable in nnx.to_flat_state(state)])
-
-
-def _restarted(state, key):
-  """Returns the state of random streams that begin at different keys."""
-  def value(i, x):
-    if not jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-      return jax.numpy.zeros(x.shape, x.dtype)  # number of draws so far
-    stream = jax.random.fold_in(key, i)
-    return jax.random.split(stream, x.shape) if x.shape else stream
-
-  return nnx.from_flat_state([
-      (path, variable.replace(value(i, variable.get_value())))
-      for i, (path, variable) in enumerate(nnx.to_flat_state(state))])
-
-
 def check_type(model: Any, name: str = 'model') -> None:
   """Checks that a value is a network; `name` is that of the argument.
 
@@ -284,12 +132,12 @@ def check_type(model: Any, name: str = 'model') -> None:
   if isinstance(model, Model):
     return
   raise UserError(
-      name, 'must be a moon_jax.Model', kind_of(model), _remedy(model) or (
+      name, 'must be a moon_jax.Model', kind_of(model), remedy(model) or (
           f'Call it: {name_of(model)}(data.num_classes)' if callable(model)
           else 'moon_jax.mlp(data.num_classes) makes one'))
 
 
-def _remedy(value):
+def remedy(value):
   """Returns how to make a network of a value of Flax, or ''."""
   if isinstance(value, Model):
     return 'It is a network already, so pass it as it is'
@@ -299,7 +147,7 @@ def _remedy(value):
     return ('Make a module and wrap it: moon_jax.from_flax('
             f'{kind.__name__}(...))' if is_class
             else 'Wrap it: moon_jax.from_flax(...)')
-  if issubclass(kind, nnx.Module):
+  if any(base.__module__ == 'flax.nnx.module' for base in kind.__mro__):
     return ('Wrap a function that makes it: moon_jax.from_nnx(lambda rngs: '
             f'{kind.__name__}(..., rngs=rngs))')
   return ''
@@ -370,8 +218,8 @@ def _warn_of_probabilities(name, model, inputs):
   if (logits >= 0).all() and np.allclose(logits.sum(-1), 1, atol=1e-3):
     warnings.warn(
         f'{name} returns rows of numbers from 0 to 1 that sum to 1, as softmax '
-        'does. They are taken for logits, of which the loss computes the '
-        f'softmax again; return what softmax takes{model.place}', stacklevel=2)
+        'does. The loss takes them for logits and computes their softmax '
+        f'again; return what softmax takes{model.place}', stacklevel=2)
 
 
 def _check_outputs(name, outputs, labels, num_classes, model):

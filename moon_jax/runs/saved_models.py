@@ -31,7 +31,6 @@ from moon_jax.data import augment
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files
 from moon_jax.errors import first_line, setting, UserError
-from moon_jax.models import user as user_model
 from moon_jax.models.base import Variables
 from moon_jax.runs import checkpoint
 from moon_jax.version import __version__
@@ -186,7 +185,7 @@ def _network(path, note):
   if part.is_own and _source_hash(part) != note['model_sha256']:
     warnings.warn(f'{setting("model", part)} has changed since the run that '
                   f'saved {path}; the outputs may differ', stacklevel=3)
-  return user_model.network(
+  return models.network(
       part, num_classes=len(note['class_names']),
       num_tokens=note['num_tokens'], task=note.get('task', 'classification'))
 

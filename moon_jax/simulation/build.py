@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from moon_jax import errors, learning_rates, optimizers
+from moon_jax import errors, learning_rates, models, optimizers
 from moon_jax.config import Config, Part
 from moon_jax.config import parts as parts_lib
 from moon_jax.config.kinds import DATA_ATTACKS
@@ -24,7 +24,6 @@ from moon_jax.distributed import processes
 from moon_jax.errors import require, setting, UserError
 from moon_jax.methods import registry
 from moon_jax.models import Model
-from moon_jax.models import user as user_model
 from moon_jax.models.base import Variables
 from moon_jax.simulation import (
   checks,
@@ -224,6 +223,6 @@ def _timed(config, clock, sizes_C, cohorts, select, algorithm, traced):
 
 def model(config: Config, dataset: Dataset) -> Model:
   """Returns the configured network for a data set."""
-  return user_model.network(
+  return models.network(
       config.model, num_classes=dataset.num_classes,
       num_tokens=dataset.num_tokens, task=dataset.task_name)
