@@ -15,11 +15,12 @@ import csv
 import heapq
 import itertools
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from annotated_types import Ge, Gt, Le
 import numpy as np
 
-from moon_jax.config.parts import File, FromRun
+from moon_jax.config.parts import checked, File, FromRun
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.io import files
 from moon_jax.errors import require, setting, UserError
@@ -162,7 +163,7 @@ class Clock(NamedTuple):
       return np.append(0, np.cumsum(clients[order]))[
           np.searchsorted(times[order], at, 'right')]
 
-    before = begin - _ROUNDING  # windows of the next period may go on
+    before = begin - _ROUNDING  # windows may last into the next period
     return np.max(until(begin + 2 * _ROUNDING, begin) - until(before, end)
                   + clients.sum() - until(before + self.period, end))
 
@@ -193,10 +194,14 @@ class Timeline(NamedTuple):
   cohort_size: int = 0
 
 
+@checked
 def lognormal(num_clients: FromRun[int], seed: FromRun[int],
-              seconds_per_example: float = 0.01,
-              download: float = 1e7, upload: float = 2e6, spread: float = 1.0,
-              availability: float = 1.0, groups: int = 0) -> Clock:
+              seconds_per_example: Annotated[float, Gt(0)] = 0.01,
+              download: Annotated[float, Gt(0)] = 1e7,
+              upload: Annotated[float, Gt(0)] = 2e6,
+              spread: Annotated[float, Ge(0), Le(5)] = 1.0,
+              availability: Annotated[float, Ge(0.001), Le(1)] = 1.0,
+              groups: Annotated[int, Ge(0)] = 0) -> Clock:
   """Draws speeds of clients, independently of each other.
 
   Args:
@@ -214,19 +219,10 @@ def lognormal(num_clients: FromRun[int], seed: FromRun[int],
   Raises:
     UserError: if a number is out of range.
   """
+  require(groups <= (num_clients if availability < 1 else 0), 'groups',
+          f'must be at most {setting("num_clients", num_clients)}, and 0 '
+          f'without {setting("availability")}', groups, 'Lower it')
   medians = seconds_per_example, download, upload
-  for name, value, holds, limits, usual in (
-      *((name, value, 0 < value < math.inf, 'above 0 and finite', usual)
-        for name, value, usual in zip(COLUMNS, medians, (.01, 1e7, 2e6))),
-      ('spread', spread, 0 <= spread <= 5, '0 to 5', 1),
-      ('availability', availability, .001 <= availability <= 1,
-       '0.001 to 1', 1),
-      ('groups', groups, isinstance(groups, int) and 0 <= groups <= (
-          num_clients if availability < 1 else 0),
-       f'an integer from 0 to {setting("num_clients", num_clients)}, and 0 '
-       f'without {setting("availability")}', 0)):
-    require(holds, name, f'must be {limits}', value,
-            f'{setting(name, usual)} is usual')
   random = np.random.default_rng([seed, _SPEEDS])
   factors = np.exp(spread * random.standard_normal((3, num_clients)))
   phase = random.random(groups or num_clients)
@@ -337,7 +333,7 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
   Over-selection and deadlines as in Bonawitz et al., Towards Federated Learning
   at Scale, MLSys 2019, https://arxiv.org/abs/1902.01046: the server starts more
   clients than it needs, takes the first ones and aborts the others. If fewer
-  have arrived at the deadline it goes on with them, but waits for one.
+  have arrived at the deadline it continues with them, but waits for one.
 
   Args:
     clock: speeds of clients.

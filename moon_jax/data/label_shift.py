@@ -64,8 +64,10 @@ def noise(labels: FromRun[np.ndarray], clients: FromRun[Sequence[np.ndarray]],
     form: which clients have noise: "globalized", all equally; or "localized",
       increasing linearly from 0 for the first client to `rate` for the last.
   """
-  return noisy(labels, clients, noise_rates(len(clients), rate, form),
-               num_classes, seed)
+  count = len(clients)
+  rates = np.full(count, rate) if form == 'globalized' else (
+      rate * np.arange(count) / max(count - 1, 1))
+  return noisy(labels, clients, rates, num_classes, seed)
 
 
 def shift(labels: FromRun[np.ndarray], clients: FromRun[Sequence[np.ndarray]],
@@ -136,20 +138,6 @@ def check_classes(dataset: Dataset, name: str, value: object) -> None:
           f'or give {setting("partition")}=iid, quantity or natural')
 
 
-def noise_rates(num_clients: int, rate: float, form: str) -> np.ndarray:
-  """Returns for each client the probability of a wrong label, [C].
-
-  Args:
-    num_clients: C.
-    rate: the largest probability.
-    form: "globalized", `rate` for all clients; or "localized", which increases
-      linearly from 0 for the first client to `rate` for the last.
-  """
-  if form == 'globalized':
-    return np.full(num_clients, rate)
-  return rate * np.arange(num_clients) / max(num_clients - 1, 1)
-
-
 def noisy(labels: np.ndarray, clients: Sequence[np.ndarray],
           rates: Sequence[float], num_classes: int, seed: int) -> np.ndarray:
   """Returns labels, replaced by another class with the `rates` of the clients.
@@ -190,11 +178,6 @@ def _copied(labels, num_classes):
       labels.dtype, np.min_scalar_type(num_classes - 1)))
 
 
-def groups_of(num_clients: int, num_groups: int) -> np.ndarray:
-  """Returns the group of each client: its number modulo `num_groups`."""
-  return np.arange(num_clients) % num_groups
-
-
 def permutations(num_groups: int, num_classes: int, seed: int) -> np.ndarray:
   """Returns the label of each class in each group, int64 [G, K].
 
@@ -220,11 +203,13 @@ def permuted(labels: np.ndarray, clients: Sequence[np.ndarray],
              num_groups: int, num_classes: int, seed: int) -> np.ndarray:
   """Returns labels permuted differently in each group of clients.
 
+  Client i is in group i modulo `num_groups`.
+
   Raises:
     UserError: if there are fewer permutations than groups.
   """
   labels = _copied(labels, num_classes)
-  of_group = permutations(num_groups, num_classes, seed).astype(labels.dtype)
-  for indices, group in zip(clients, groups_of(len(clients), num_groups)):
-    labels[indices] = of_group[group][labels[indices]]
+  new_GK = permutations(num_groups, num_classes, seed).astype(labels.dtype)
+  for i, indices in enumerate(clients):
+    labels[indices] = new_GK[i % num_groups][labels[indices]]
   return labels

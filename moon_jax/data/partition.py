@@ -14,13 +14,12 @@ Arguments that several functions share:
 """
 
 from collections.abc import Sequence
-from numbers import Real
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 import numpy as np
 
-from moon_jax.config.parts import FromRun
+from moon_jax.config.parts import checked, FromRun
 from moon_jax.config.suggest import arguments
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.clients import Clients
@@ -44,6 +43,7 @@ def iid(num_examples: FromRun[int], num_clients: FromRun[int],
 
 
 @arguments
+@checked
 def dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
               beta: Annotated[float, Gt(0)] = 0.5, seed: FromRun[int] = 0
               ) -> list[np.ndarray]:
@@ -72,7 +72,6 @@ def dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
   """
   labels = _labels(labels)
   _check_num_clients(num_clients, len(labels), MIN_EXAMPLES)
-  _check_beta(beta)
   random = _random(seed)
   members = [np.flatnonzero(labels == k) for k in range(labels.max() + 1)]
   for _ in range(_MAX_TRIES):
@@ -109,6 +108,7 @@ def _draw_dirichlet(random, members, num_clients, beta):
 
 
 @arguments
+@checked
 def quantity(num_examples: FromRun[int], num_clients: FromRun[int],
              beta: Annotated[float, Gt(0)] = 0.5, seed: FromRun[int] = 0
              ) -> Clients:
@@ -125,7 +125,6 @@ def quantity(num_examples: FromRun[int], num_clients: FromRun[int],
     UserError: if 1,000 tries give no such split.
   """
   _check_num_clients(num_clients, num_examples, MIN_EXAMPLES)
-  _check_beta(beta)
   random = _random(seed)
   order = random.permutation(num_examples)
   for _ in range(_MAX_TRIES):
@@ -138,6 +137,7 @@ def quantity(num_examples: FromRun[int], num_clients: FromRun[int],
 
 
 @arguments
+@checked
 def shards(labels: FromRun[np.ndarray], num_clients: FromRun[int],
            shards_per_client: Annotated[int, Ge(1)] = 2,
            seed: FromRun[int] = 0) -> Clients:
@@ -155,9 +155,7 @@ def shards(labels: FromRun[np.ndarray], num_clients: FromRun[int],
   """
   labels = _labels(labels)
   _check_num_clients(num_clients, len(labels), 1)
-  _check_integer(
-      'shards_per_client', shards_per_client, 'McMahan et al. use 2')
-  num_shards = int(num_clients) * int(shards_per_client)
+  num_shards = int(num_clients) * shards_per_client
   require(num_shards <= len(labels), 'shards_per_client', 'must be such that '
           f'{setting("num_clients", num_clients)} times it is at most the '
           f'{len(labels)} training examples',
@@ -172,6 +170,7 @@ def shards(labels: FromRun[np.ndarray], num_clients: FromRun[int],
 
 
 @arguments
+@checked
 def feature_noise(num_examples: FromRun[int], num_clients: FromRun[int],
                   seed: FromRun[int],
                   noise_std: Annotated[float, Ge(0)] = 0.1) -> Clients:
@@ -268,13 +267,6 @@ def _no_split_error(beta, num_clients, num_examples):
 # Checks of the arguments, since users call these functions.
 
 
-def _check_integer(name: str, value: Any, remedy: str) -> None:
-  if not isinstance(value, int | np.integer) or value < 1:
-    shown = (f'{type(value).__name__} of {len(value)}'
-             if hasattr(value, '__len__') else repr(value))
-    raise UserError(name, 'must be an integer of at least 1', shown, remedy)
-
-
 def _labels(labels: Any, name: str = 'labels', what: str = 'the classes',
             remedy: str = 'data.train_labels; labels of other tasks need '
             'iid, quantity or natural') -> np.ndarray:
@@ -296,18 +288,14 @@ def _random(seed: int) -> np.random.RandomState:
   return np.random.RandomState(seed)
 
 
-def _check_beta(beta: float) -> None:
-  require(isinstance(beta, Real) and beta > 0, 'beta',
-          'must be a number above 0', repr(beta), f'The paper uses '
-          f'{setting("beta", 0.5)}; smaller values are more uneven')
-
-
 def _check_num_clients(num_clients: int, num_examples: int,
                        min_examples: int) -> None:
   for name, value in ('num_clients', num_clients), (
       'num_examples', num_examples):
-    _check_integer(name, value, 'Pass num_clients=10, and '
-                   'len(data.train_labels) for num_examples')
+    require(isinstance(value, int | np.integer) and value >= 1, name, 'must be '
+            'an integer of at least 1', f'{type(value).__name__} of '
+            f'{len(value)}' if hasattr(value, '__len__') else repr(value),
+            'Pass num_clients=10, and len(data.train_labels) for num_examples')
   if int(num_clients) * min_examples > num_examples:
     raise UserError(
         'num_clients', f'must be at most {num_examples // min_examples}, so '

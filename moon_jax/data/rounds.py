@@ -197,8 +197,8 @@ def selected(selection: Selection, cohort_size: int,
     cohort_size: the most clients that it may select for a round.
     client_seconds: float [C], simulated seconds that each client takes; None
       has no simulated time.
-    availability: the clock that tells when clients may start; None if they
-      always may.
+    availability: the clock with the times at which clients may start; None if
+      they always may.
 
   Raises:
     UserError: if a value is invalid, or when a round is planned, if `selection`

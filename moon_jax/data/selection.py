@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 import itertools
 from typing import Annotated, Any, NamedTuple, SupportsIndex
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 import numpy as np
 
 from moon_jax import user_code
+from moon_jax.config.parts import checked
 from moon_jax.errors import require, UserError
 
 _SELECTION = 2  # separates this random stream from others of a round
+_Fraction = Annotated[float, Ge(0), Le(1)]
 
 
 class History(NamedTuple):
@@ -123,9 +125,11 @@ def power_of_choice(candidates: Annotated[int, Ge(0)] = 0) -> Selection:
   return select
 
 
-def oort(exploration: float = 0.9, decay: float = 0.98,
-         least_exploration: float = 0.2, cutoff: float = 0.95,
-         preferred: float = 0.3, penalty: float = 2.0) -> Selection:
+@checked
+def oort(exploration: _Fraction = 0.9, decay: _Fraction = 0.98,
+         least_exploration: _Fraction = 0.2, cutoff: _Fraction = 0.95,
+         preferred: _Fraction = 0.3,
+         penalty: Annotated[float, Ge(0), Le(100)] = 2.0) -> Selection:
   """Returns a selection of clients that are useful, and fast.
 
   After Lai et al., Oort: Efficient Federated Learning via Guided Participant
@@ -153,20 +157,13 @@ def oort(exploration: float = 0.9, decay: float = 0.98,
       without a loss, before it decays.
     decay: what multiplies it after each round.
     least_exploration: the least it decays to.
-    cutoff: 0 to 1.
-    preferred: the fraction of clients that are not slow, 0 to 1.
+    cutoff: the least utility, relative to that of the k-th best client.
+    preferred: the fraction of clients that are not slow.
     penalty: exponent; 0 ignores time.
 
   Raises:
     UserError: if a number is out of range.
   """
-  for name, value, most in (
-      ('exploration', exploration, 1), ('decay', decay, 1),
-      ('least_exploration', least_exploration, 1), ('cutoff', cutoff, 1),
-      ('preferred', preferred, 1), ('penalty', penalty, 100)):
-    require(0 <= value <= most, name, f'must be 0 to {most}', repr(value),
-            'Without it the usual value is taken')
-
   def select(view):
     is_known = np.isfinite(view.loss)
     known = np.flatnonzero(is_known & view.is_available)
@@ -223,11 +220,11 @@ def guarded(name: str, selection: Selection) -> Selection:
       selection(view), view.cohort_size))
 
 
-def _listed(found, most):
-  """Returns a list of what there is to list, with at most one too many."""
-  is_list = isinstance(found, Iterable) and getattr(found, 'ndim', 1) and (
-      not isinstance(found, str | bytes | Mapping))
-  return list(itertools.islice(found, most + 1)) if is_list else found
+def _listed(chosen, most):
+  """Returns an iterable as a list of at most `most` + 1; others as they are."""
+  is_list = isinstance(chosen, Iterable) and getattr(chosen, 'ndim', 1) and (
+      not isinstance(chosen, str | bytes | Mapping))
+  return list(itertools.islice(chosen, most + 1)) if is_list else chosen
 
 
 def begin(num_clients: int, num_rounds: int = 0) -> History:
@@ -250,7 +247,7 @@ def after(history: History, trained: np.ndarray, received: np.ndarray,
     trained: the clients that trained, int [J].
     received: those whose updates the server received, int [K].
     loss: float [K], the loss that each of them reports; NaN of clients that
-      diverged, of which it keeps the one before.
+      diverged, whose last loss stays.
     seconds: simulated seconds from the start of the run to the end of the
       round; None without simulated time.
   """
@@ -296,17 +293,17 @@ def choose(selection: Selection, history: History, cohort_size: int,
       None if seconds is None else np.copy(seconds),
       float(ended) if time is None else time,
       np.random.default_rng([seed, int(index), _SELECTION]))
-  found: Any = _listed(selection(view), cohort_size)
-  are_clients = isinstance(found, list) and all(
+  chosen: Any = _listed(selection(view), cohort_size)
+  are_clients = isinstance(chosen, list) and all(
       isinstance(i, SupportsIndex) and not isinstance(i, bool)
-      and 0 <= int(i) < num_clients and may[int(i)] for i in found)
+      and 0 <= int(i) < num_clients and may[int(i)] for i in chosen)
   if not are_clients or not (
-      least <= len(set(map(int, found))) == len(found) <= cohort_size):
+      least <= len(set(map(int, chosen))) == len(chosen) <= cohort_size):
     raise UserError(
         'selection', f'must return {least} to {cohort_size} different clients, '
         f'integers from 0 to {num_clients - 1}'
         f'{"" if all(may) else ", all of them available"}',
-        f'{repr(found)[:80]} in round {index + 1} (view.round={index})',
-        'Call it, since it returns a function' if callable(found)
+        f'{repr(chosen)[:80]} in round {index + 1} (view.round={index})',
+        'Call it, since it returns a function' if callable(chosen)
         else 'Correct the function')
-  return list(map(int, found))
+  return list(map(int, chosen))

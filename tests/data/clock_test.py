@@ -316,10 +316,10 @@ def test_clients_of_a_group_are_available_together():
 
 def test_arguments_are_checked():
   for call, message in (
-      (lambda: clock.lognormal(3, 0, groups=4), 'groups must be an integer from'
-       ' 0 to num_clients=3, and 0 without availability; got 4'),
+      (lambda: clock.lognormal(3, 0, groups=4), 'groups must be at most '
+       'num_clients=3, and 0 without availability; got 4'),
       (lambda: clock.lognormal(3, 0, upload=0.), 'upload must be above 0.*0.0'),
-      (lambda: clock.lognormal(3, 0, availability=1.1), '0.001 to 1; got 1.1'),
+      (lambda: clock.lognormal(3, 0, availability=1.1), 'at most 1; got 1.1'),
       (lambda: clock.lognormal(3, 0, spread=math.nan), 'spread must be.*nan'),
       (lambda: clock.synchronous(ALWAYS, SECONDS, 6, 1, 0, 1.5),
        'over_selection must start at most all 8 .*got 1.5, which starts 9'),

@@ -129,7 +129,7 @@ def test_oort_explores_fast_clients_first():
   without = shares(selection.oort(1.), num_examples=np.arange(1, 4), loss=[
       np.nan] * 3, cohort_size=1)
   np.testing.assert_allclose(without, np.arange(1, 4) / 6, atol=.03)
-  with pytest.raises(UserError, match='cutoff must be 0 to 1; got 1.5'):
+  with pytest.raises(UserError, match='cutoff must be at most 1; got 1.5'):
     selection.oort(cutoff=1.5)
 
 
