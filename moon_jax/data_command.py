@@ -170,15 +170,15 @@ def _hides_downloads(name: str, entry: Entry, root: pathlib.Path) -> bool:
   These are extracted files, or files in another directory.
   """
   root = root.absolute()
-  found = (tiny_imagenet.find(root) if name == 'tiny_imagenet'
-           else published.find(sources.PUBLISHED[name], root))
-  paths = [file.path(root) for file in entry.downloads]
-  if len(paths) == 1:  # an archive
-    return found not in (None, *paths)
-  return found is not None and any(
-      path.parent != found
-      or path.suffix == '.gz' and path.with_suffix('').exists()
-      for path in paths)
+  path = (tiny_imagenet.find(root) if name == 'tiny_imagenet'
+          else published.find(sources.PUBLISHED[name], root))
+  targets = [file.path(root) for file in entry.downloads]
+  if len(targets) == 1:  # an archive
+    return path not in (None, *targets)
+  return path is not None and any(
+      target.parent != path
+      or target.suffix == '.gz' and target.with_suffix('').exists()
+      for target in targets)
 
 
 def _load(name: str, data_dir: str) -> Dataset:

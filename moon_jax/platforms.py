@@ -31,7 +31,7 @@ _TRANSFERS = 'a run copies arrays between the host and the devices'
 _GUARDS = None, 'allow', 'log', 'log_explicit'
 
 # Settings of JAX with which a run would fail, or have other random numbers ->
-# their valid values, of which the first is JAX's default, and the reason.
+# their valid values, JAX's default first, and the reason.
 _REQUIRED: dict[str, tuple[tuple[Any, ...], str]] = {
     'jax_enable_x64': ((False,), 'runs train in float32'),
     'jax_disable_jit': ((False,), 'a round is a compiled program'),
@@ -66,9 +66,9 @@ def check_settings() -> None:
     UserError: naming the first with another value, and how to change it.
   """
   for name, (valid, reason) in _REQUIRED.items():
-    found = _setting(name, valid[0])
-    require(found in valid, '', f'the setting {name} of JAX must be '
-            f'{valid[0]!r}, since {reason}', repr(found), 'Unset the '
+    value = _setting(name, valid[0])
+    require(value in valid, '', f'the setting {name} of JAX must be '
+            f'{valid[0]!r}, since {reason}', repr(value), 'Unset the '
             f'environment variable {name.upper()}, or call '
             f'jax.config.update({name!r}, {valid[0]!r})')
 
@@ -78,11 +78,10 @@ def rounding_settings() -> dict[str, Any]:
 
   The values are those of JSON.
   """
-  found = {name: _setting(name, default)
-           for name, default in _ROUNDING.items()}
   flags = os.environ.get('XLA_FLAGS', '')
   changed = {name: value if isinstance(value, bool | float) else str(value)
-             for name, value in found.items() if value != _ROUNDING[name]}
+             for name, default in _ROUNDING.items()
+             if (value := _setting(name, default)) != default}
   return changed | ({'XLA_FLAGS': flags} if flags else {})
 
 

@@ -34,7 +34,7 @@ class Task(NamedTuple):
     name: for messages, and for the fingerprint of data.
     loss_B: `(logits, labels) -> float [B]`. Returns the loss.
     metrics_B: `(logits, labels) -> {name: [B]}`. Returns numbers by name, such
-      as bool [B] as "accuracy", of which evaluations record the mean
+      as bool [B] as "accuracy"; evaluations record the mean
       ("test_accuracy"). The best round has the highest accuracy, or without
       one the lowest loss. Evaluations use the names "loss" and "examples"
       themselves, and names that end in "_std", "_weighted" or "_worst_tenth".

@@ -147,10 +147,7 @@ class Dataset(NamedTuple):
   def with_test_examples(self, count: int) -> 'Dataset':
     """Returns the data set with a random subset of its test examples.
 
-    The subset is drawn uniformly without replacement from a constant seed by
-    numpy's legacy generator, whose numbers are the same in all versions of
-    numpy. Smaller subsets are contained in larger ones. Examples keep their
-    order.
+    It is a `subset` of a constant seed. Examples keep their order.
 
     Args:
       count: number of test examples, at most M; 0 selects all.

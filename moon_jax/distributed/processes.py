@@ -115,24 +115,24 @@ def _is_cluster():
   return ',' in env.get('TPU_WORKER_HOSTNAMES', '')
 
 
-def _of_jax(function, alone):
-  """Returns `alone` unless `join` joined others; creates no devices of JAX."""
+def _from_jax(function, default):
+  """Calls a function of JAX if `join` joined others; creates no devices."""
   if 'jax' not in sys.modules:
-    return alone
+    return default
   import jax
 
   return (getattr(jax, function)() if jax.distributed.is_initialized()
-          else alone)
+          else default)
 
 
 def count() -> int:
   """Returns the number of processes of this run."""
-  return _of_jax('process_count', 1)
+  return _from_jax('process_count', 1)
 
 
 def index() -> int:
   """Returns the index of this process, from 0."""
-  return _of_jax('process_index', 0)
+  return _from_jax('process_index', 0)
 
 
 def is_first() -> bool:

@@ -25,6 +25,14 @@ def run(run_command):
   return functools.partial(run_command, show.main)
 
 
+def test_a_run_whose_data_are_gone_has_no_map_of_its_split(tmp_path, run):
+  path = made_runs.write(
+      tmp_path / 'run', dataset='npz', data_dir=str(tmp_path / 'gone.npz'))
+  status, _, err = run(path, f'--out={tmp_path}/out')
+  assert status == 0 and (tmp_path / 'out/run.png').exists()
+  assert 'left out: a picture of the partition, since --data_dir must' in err
+
+
 def test_the_command_prints_text_and_writes_files(tmp_path, run):
   path = made_runs.write(tmp_path / 'run', participation=.7)
   status, out, err = run(path, f'--out={tmp_path}/out', '--format=png,svg')

@@ -166,8 +166,8 @@ def _read(published, path):
         raise ValueError(f'it has no file {name}')
       if len(blobs[name]) != size:
         raise ValueError(f'{name} has {len(blobs[name]):,} of {size:,} bytes')
-      if (found := _md5(blobs[name])) != md5:
-        raise ValueError(f'{name} has md5 {found}, not the published {md5}')
+      if (actual := _md5(blobs[name])) != md5:
+        raise ValueError(f'{name} has md5 {actual}, not the published {md5}')
   except _DAMAGE as error:
     reason = str(error).partition('\n')[0].rstrip(': ')
     title = published.title

@@ -183,9 +183,9 @@ def to_dataset(name: str, source: str, arrays: Mapping[str, Any],
   task = arrays.get('task', 'classification')
   task = task if isinstance(task, tuple) else str(task)
   labels = [_array(check, key, arrays[key]) for key in ('y_train', 'y_test')]
-  read = _classes if task == 'classification' else _labels
   y_train, y_test = (
-      read(check, f'y_{part}', y, len(x), labels)
+      _classes(check, f'y_{part}', y, len(x), labels)
+      if task == 'classification' else _labels(check, f'y_{part}', y, len(x))
       for part, x, y in zip(('train', 'test'), (x_train, x_test), labels))
   return Dataset(
       name, x_train, y_train, x_test, y_test,
@@ -252,7 +252,7 @@ def _array(check, key, value):
     check(not len(missing), f'{title} must have no missing values',
           f'{len(missing):,}, the first at index {missing[:1].tolist()}',
           'Fill them, or remove these examples')
-    array = _of_objects(array)
+    array = _from_objects(array)
   elif array.dtype.kind == 'T':  # strings of any length
     array = np.array(array.tolist())
   # A map in another byte order would be loaded; it is refused.
@@ -265,7 +265,7 @@ def _is_missing(value):
       isinstance(value, float) and value != value)
 
 
-def _of_objects(array):
+def _from_objects(array):
   """Returns objects that are all strings, numbers or rows as an array."""
   values = array.ravel().tolist()
   if all(isinstance(x, str) for x in values):
@@ -274,16 +274,16 @@ def _of_objects(array):
     return array.astype(bytes)
   try:
     if all(isinstance(x, numbers.Number) for x in values):
-      found = np.array(values)
-      found = found.astype(np.float64) if found.dtype == object else found
+      plain = np.array(values)
+      plain = plain.astype(np.float64) if plain.dtype == object else plain
     else:  # a series of arrays; strings among them would become numbers
       rows = [np.asarray(x) for x in values]
-      found = np.stack(rows) if all(
+      plain = np.stack(rows) if all(
           x.ndim and x.dtype.kind in 'biuf' for x in rows) else array
   except (TypeError, ValueError):  # rows of unequal lengths
     return array
-  return array if found.dtype == object else found.reshape(
-      *array.shape, *found.shape[1:])
+  return array if plain.dtype == object else plain.reshape(
+      *array.shape, *plain.shape[1:])
 
 
 def needs_offset(x: np.ndarray) -> np.ndarray:
@@ -322,10 +322,10 @@ def offset(x: np.ndarray) -> np.ndarray | None:
 
 def _rounded(x):
   """Describes the features that float32 rounds, for messages."""
-  found = np.flatnonzero(needs_offset(x))
-  first = x.reshape(-1, x.shape[-1] if x.ndim > 1 else 1)[:, found[0]]
-  return (f'float32 rounds {len(found)} feature{"s" * (len(found) > 1)}, the '
-          f'first at index {found[0]} with mean {first.mean():.10g} and '
+  index, *others = np.flatnonzero(needs_offset(x))
+  first = x.reshape(-1, x.shape[-1] if x.ndim > 1 else 1)[:, index]
+  return (f'float32 rounds {len(others) + 1} feature{"s" * bool(others)}, the '
+          f'first at index {index} with mean {first.mean():.10g} and '
           f'standard deviation {first.std():.3g}')
 
 
@@ -438,9 +438,8 @@ def class_remedy(y: np.ndarray, both: Sequence[np.ndarray]) -> str:
       ", task='tokens' a token for each position" * is_whole))
 
 
-def _labels(check, key, y, count, both):
+def _labels(check, key, y, count):
   """Returns labels of another task, which the federation checks."""
-  del both
   title = check.title(key)
   check(y.dtype.kind in 'iufb' and y.shape[:1] == (count,), f'{title} must be '
         f'{count} rows of numbers, one for each example of '

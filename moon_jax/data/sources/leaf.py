@@ -138,13 +138,13 @@ def _load(data_dir: str, dataset: str, remedy: str, convert: Callable
   root = files.existing_directory(
       dataset, dataset, data_dir,
       f"LEAF's train/*.json and test/*.json ({remedy})")
-  found = {part: sorted((root / part).glob('*.json'))
-           for part in ('train', 'test')}
-  require(all(found.values()), 'data_dir', 'must hold train/*.json and '
+  json_files = {part: sorted((root / part).glob('*.json'))
+                for part in ('train', 'test')}
+  require(all(json_files.values()), 'data_dir', 'must hold train/*.json and '
           'test/*.json in the format of LEAF for '
           f'{setting("dataset", dataset)}', f'{data_dir} without them', remedy)
   loaded = {}
-  for part, paths in found.items():
+  for part, paths in json_files.items():
     inputs, labels, users = zip(
         *(_converted(path, convert) for path in paths))
     for path, x in zip(paths, inputs):

@@ -152,7 +152,7 @@ def _order(pair):
 
 
 def _train(tree: _Tree) -> list[tuple[str, str]]:
-  """Returns the training images, some of which may be missing in a folder."""
+  """Returns the training images; a folder may lack some."""
   pairs = _by_class(tree, 'train')
   wnids, counts = np.unique([wnid for wnid, _ in pairs], return_counts=True)
   incomplete = np.flatnonzero(counts != TRAIN_PER_CLASS)
