@@ -110,10 +110,7 @@ def from_valid(config: Config, dataset: Dataset | None = None,
       'algorithm': algorithm, 'rounds': _with_dropout(config, rounds),
       'learning_rate': learning_rates.make(config),
       'planned_rounds': config.num_rounds,
-      'input_noise_std': None if (
-          config.partition.name != 'feature_noise') else partition.noise_std(
-              parts.clients, config.args('partition')['noise_std'],
-              len(dataset.train_labels)),
+      'input_noise_std': _input_noise_std(config, parts, dataset),
       'validation': parts.validation, 'test_sets': test_sets,
       'metrics': metric_functions.from_flag(config.metrics),
       **_evaluation_of_clients(config, parts),
@@ -125,6 +122,15 @@ def from_valid(config: Config, dataset: Dataset | None = None,
   if rounds.needs_history:  # errors in a user's function show at once
     processes.run_on_first_process(lambda: made.first_cohorts(1))
   return made
+
+
+def _input_noise_std(config, parts, dataset):
+  """Returns the deviation of the noise on each example, or None."""
+  if config.partition.name != 'feature_noise':
+    return None
+  return partition.noise_std(
+      parts.clients, config.args('partition')['noise_std'],
+      len(dataset.train_labels))
 
 
 def _evaluation_of_clients(config, parts):
