@@ -12,7 +12,6 @@ Examples:
 """
 
 from collections.abc import Callable, Mapping
-import functools
 import math
 import re
 from typing import Any
@@ -136,8 +135,8 @@ def is_of_evaluation(name: str) -> bool:
 def from_flag(flag: str) -> dict[str, Metric]:
   """Returns the metrics that --metrics lists, by the names of functions."""
   return {
-      name.rpartition(':')[2]: BUILT_IN.get(name) or functools.partial(
-          user_code.call, 'metrics', name, user_code.load('metrics', name))
+      name.rpartition(':')[2]: BUILT_IN.get(name) or user_code.named(
+          'metrics', name, user_code.load('metrics', name))
       for name in names_in(flag)}
 
 
@@ -163,7 +162,7 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
         raise UserError(
             f'metrics={name}', 'must give a name that no other field of '
             'metrics.jsonl and summary.json has', repr(key),
-            f'Rename it{_place(metric)}')
+            f'Rename it{user_code.place(metric)}')
       values = [arrays[key] for arrays in per_model]
       value = values[0] if len(values) == 1 else np.mean(values, 0)
       line[key] = plain(value)
@@ -205,12 +204,6 @@ def names(metrics: Mapping[str, Metric], labels: np.ndarray, num_classes: int,
   return list(compute(metrics, logits, labels))
 
 
-def _place(metric):
-  is_wrapped = isinstance(metric, functools.partial) and (
-      metric.func is user_code.call)  # see `from_flag`
-  return user_code.place(metric.args[-1] if is_wrapped else metric)
-
-
 def _arrays(name, metric, result):
   arrays = {}
   for key, value in (result if isinstance(result, Mapping)
@@ -223,7 +216,7 @@ def _arrays(name, metric, result):
       raise UserError(
           f'metrics={name}', 'must return a number, an array of numbers, or a '
           'dict of these by name', f'{type(value).__name__} '
-          f'{str(value)[:60]!r} as {key!r}{_place(metric)}')
+          f'{str(value)[:60]!r} as {key!r}{user_code.place(metric)}')
     arrays[key] = array
   return arrays
 
