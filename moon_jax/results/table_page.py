@@ -175,10 +175,14 @@ def of_clients(arms: Sequence[TableArm]) -> Section:
   Means weigh clients by their examples if the table has published values, as
   these do.
   """
+  metric = next((name for name in stats.OF_CLIENTS if any(
+      arm.summaries(name) for arm in arms)), None)
+  if metric is None:
+    return []
   columns = {
       'global model (%)': 'global_heldout_accuracy',
-      'models of clients (%)': 'local_heldout_accuracy',
-      'their worst tenth (%)': 'local_heldout_accuracy_worst_tenth'}
+      'models of clients (%)': metric,
+      'their worst tenth (%)': f'{metric}_worst_tenth'}
   published = {'published, global (%)': 'global',
                'published, of clients (%)': 'personal'}
   shown = {title: measure for title, measure in published.items()
@@ -190,13 +194,14 @@ def of_clients(arms: Sequence[TableArm]) -> Section:
       title: _published(arm, measure) for title, measure in shown.items()} | {
           title: stats.mean_and_std([100 * x for x in arm.summaries(name)], 1)
           for title, name in columns.items()} for arm in arms]
-  if not any(arm.summaries('local_heldout_accuracy') for arm in arms):
-    return []
   return ['## Accuracy on held-out examples of clients', page_lib.table(
       f'Mean over {"held-out examples" if shown else "clients"} (the worst '
       'tenth: over its clients), after the last evaluation: mean ± sample '
-      'standard deviation over runs. Models of clients are personal ones, '
-      'otherwise local ones after training.',
+      'standard deviation over runs. Models of clients are '
+      + ('those that they have in the method: the personal one, or the global '
+         'one; a client that was absent has its last one.'
+         if metric == stats.OF_CLIENTS[0] else
+         'personal ones, otherwise local ones after training.'),
       rows)]
 
 
