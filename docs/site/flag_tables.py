@@ -76,7 +76,8 @@ files, in TOML, in Python (`mj.Config(algorithm='moon(mu=5)')`) and in `--grid`,
 Arguments are numbers, True or False, None, lists, words without quotes, or calls.
 `moon-jax train --help algorithm.moon` prints the arguments of a function.
 
-**Your own function** is `MODULE:FUNCTION(argument=value)`. Its arguments are checked by its signature:
+**Your own function** is `MODULE:FUNCTION(argument=value)`, where `MODULE` is imported from the current directory or
+`PYTHONPATH`. Its arguments are checked by its signature:
 
 ```python
 from typing import Annotated, Literal
@@ -91,7 +92,8 @@ def fedhalf(fraction: Annotated[float, Ge(0)] = 0.5,
 `fraction` is an argument with a limit. `num_clients` is annotated with `mj.FromRun`, so the run sets
 its value, and a call cannot. `Literal['a', 'b']` lists valid words, and `mj.File` is a path whose content
 identifies a run. A model gets `num_classes`, `num_tokens` and `rngs` also without annotation, and an optimizer
-`learning_rate`. A function of each kind returns and may get:
+`learning_rate`. `config.json` contains the call and a hash of the file of the function, not of what it imports: a run with
+changed code is a different run and never resumes the old one. A function of each kind returns and may get:
 
 {values}
 
