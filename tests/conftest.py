@@ -12,6 +12,9 @@ import sys
 # Tests with the fixture `optimized` compile as users do.
 os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
 
+# Locations of each operation took a tenth of the time, and no test reads them.
+os.environ.setdefault('JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS', '0')
+
 # Two, so that two or four lanes are split over devices, and one or three not.
 os.environ.setdefault('JAX_NUM_CPU_DEVICES', '2')
 

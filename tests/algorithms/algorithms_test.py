@@ -5,6 +5,7 @@ A new algorithm joins the contract by its name in `ALGORITHMS`.
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -125,7 +126,7 @@ class Shared:
   def two_states(self):
     """The variables, client and server state of each of `two_runs`."""
     both = self.two_runs().train(COHORTS, runs=(0, 1))
-    return [jax.tree.map(lambda x, r=r: jnp.copy(x[r:r + 1]),
+    return [jax.tree.map(lambda x, r=r: np.array(fed.bits(x))[r:r + 1],
                          shared_state(both.state)) for r in (0, 1)]
 
 
@@ -187,12 +188,17 @@ def test_convex_loss_falls(method):
 
 def cross_entropy(federated):
   """Of the models that count, on all training examples."""
-  of_run = lambda tree: jax.tree.map(lambda x: x[0], tree)
-  evaluated = federated.program.algorithm.evaluated(
-      of_run(federated.state.variables), of_run(federated.state.clients))
-  outputs, _ = jax.vmap(lambda variables: federated.program.model.apply(
-      variables, fed.normalize(federated.data.inputs),
-      jnp.ones(len(fed.LABELS)), train=False))(evaluated)
+  model, algorithm = federated.program[:2]
+  return jax.jit(compute_cross_entropy, static_argnums=(0, 1))(
+      model, algorithm.evaluated, *(jax.tree.map(
+          lambda x: np.asarray(x)[0], tree) for tree in (
+              federated.state.variables, federated.state.clients)))
+
+
+def compute_cross_entropy(model, evaluated, variables, clients):
+  outputs, _ = jax.vmap(lambda variables: model.apply(
+      variables, fed.normalize(jnp.asarray(fed.IMAGES)),
+      jnp.ones(len(fed.LABELS)), train=False))(evaluated(variables, clients))
   labels = jnp.broadcast_to(fed.LABELS, outputs.logits.shape[:2])
   return jax.vmap(losses.cross_entropy_B)(outputs.logits, labels).mean()
 
@@ -473,22 +479,18 @@ def test_two_proximal_terms_are_refused():
     mj.with_proximal(mj.with_fednova(mj.fedprox(.1)), .2)
 
 
-@pytest.mark.parametrize('rho', [0., .5, .9, .999, 1 - 2**-24])
-@pytest.mark.parametrize('pull', [0., 1e-4, .3])
-def test_effective_steps(rho, pull):
-  for num_steps in 1, 2, 7, 500:
-    found = fednova_lib.effective_steps(jnp.int32(num_steps), *np.float32([
-        rho, pull]))
-    np.testing.assert_allclose(found, moved(num_steps, rho, pull), rtol=1e-5)
-  oscillating = fednova_lib.effective_steps(
-      jnp.int32(8), *np.float32([0., 2.]))
-  np.testing.assert_array_equal(oscillating, 1.)  # instead of 0
-  most = fednova_lib.effective_steps(
-      jnp.int32(2**24 - 1), *np.float32([0., 0.]))
-  np.testing.assert_array_equal(most, 2**24 - 1.)
-  without = (1 - .7**7) / .3  # section 4.2 of the paper
-  np.testing.assert_allclose(fednova_lib.effective_steps(
-      jnp.int32(7), *np.float32([0., .3])), without, rtol=1e-6)
+def test_effective_steps():
+  compiled = jax.jit(fednova_lib.effective_steps)
+  steps = lambda num_steps, rho, pull: compiled(
+      np.int32(num_steps), np.float32(rho), np.float32(pull))
+  for num_steps, rho, pull in itertools.product(
+      (1, 2, 7, 500), (0., .5, .9, .999, 1 - 2**-24), (0., 1e-4, .3)):
+    np.testing.assert_allclose(
+        steps(num_steps, rho, pull), moved(num_steps, rho, pull), rtol=1e-5)
+  assert steps(8, 0, 2) == 1  # instead of 0
+  assert steps(2**24 - 1, 0, 0) == 2**24 - 1
+  np.testing.assert_allclose(  # section 4.2 of the paper
+      steps(7, 0, .3), (1 - .7**7) / .3, rtol=1e-6)
 
 
 def noise(key, images):

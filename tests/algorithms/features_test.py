@@ -31,8 +31,10 @@ def quadratic(num, seed, num_features=3):
 
 def weights(p, usable=None):
   usable = np.ones(len(p), bool) if usable is None else usable
-  return np.asarray(simplex.weights(jnp.float32(p), jnp.array(usable)),
-                    np.float64)
+  return np.asarray(compiled(np.float32(p), usable), np.float64)
+
+
+compiled = jax.jit(simplex.weights)
 
 
 @pytest.mark.parametrize('seed', range(5))
@@ -121,7 +123,7 @@ def test_weights_of_several_problems_at_once_are_those_of_each():
   """They take different numbers of steps; one is singular in float32."""
   p = np.float32([quadratic(12, 0), quadratic(12, 1, 8),
                   np.ones((12, 12)) + 1e-9 * np.eye(12)])
-  together = jax.vmap(simplex.weights)(p, jnp.ones((3, 12), bool))
+  together = jax.jit(jax.vmap(simplex.weights))(p, np.ones((3, 12), bool))
   for found, one in zip(together, p):
     np.testing.assert_allclose(found, weights(one), atol=1e-6)
     np.testing.assert_allclose(found.sum(), 1, atol=1e-6)
@@ -140,7 +142,8 @@ def test_rows_that_are_not_usable_have_no_effect():
 def test_a_client_with_one_example_keeps_its_own_head():
   """Its variance is 0."""
   heads, h = jnp.array([[1.], [2.], [3.]]), jnp.array([[0.], [.5], [1.]])
-  mixed = simplex.mixtures(heads, h, jnp.array([0., .1, .1]), jnp.ones(3, bool))
+  mixed = jax.jit(simplex.mixtures)(
+      heads, h, np.float32([0., .1, .1]), np.ones(3, bool))
   assert np.isfinite(mixed).all()
   np.testing.assert_allclose(mixed[0], heads[0], atol=1e-5)
 

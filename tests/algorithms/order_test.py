@@ -125,11 +125,10 @@ def round_of(algorithm):
 def traced(algorithm):
   """Returns `round_of`; raises the errors of the algorithm."""
   run, state = round_of(algorithm)
-  run.trace(*state, jnp.int32(0))
-  return run, state
+  return run, state, run.trace(*state, jnp.int32(0)).jaxpr
 
 
-def trained_by(run, state, rounds=3):
+def trained_by(run, state, jaxpr=None, rounds=3):
   """Returns the parameters of the global model after some rounds."""
   for t in range(rounds):
     state = run(*state, jnp.int32(t))
@@ -158,7 +157,9 @@ def test_two_functions_around_an_algorithm(outer):
     else:
       assert not isinstance(found, str), (outer, inner, found)
       if outer in RIGHT[inner]:
-        if names.index(outer) > names.index(inner):
+        # Most are one program.
+        if names.index(outer) > names.index(inner) and (
+            str(found[2]) != str(other[2])):
           np.testing.assert_allclose(trained_by(*found), trained_by(*other),
                                      atol=1e-6, err_msg=f'{outer}, {inner}')
       else:

@@ -44,14 +44,15 @@ def rows(seed, n, num_rows=14, num_numbers=6, ties=False):
 
 def applied(rule, u, weight, is_received):
   """Returns the update of a rule, for rows in any order."""
-  each = Each(jnp.asarray(u), jnp.asarray(weight), jnp.asarray(is_received),
-              jnp.arange(len(u), dtype=jnp.int32))
-  return np.asarray(compiled(rule.apply)(
-      updates.in_order(each), rule.init(jnp.zeros(u.shape[1])),
+  return np.asarray(compiled(rule)(Each(
+      u, weight, is_received, np.arange(len(u), dtype=np.int32))))
+
+
+@functools.cache
+def compiled(rule):
+  return jax.jit(lambda each: rule.apply(
+      updates.in_order(each), rule.init(jnp.zeros(each.value.shape[1])),
       jax.random.key(0))[0])
-
-
-compiled = functools.cache(jax.jit)
 
 
 @functools.cache

@@ -241,8 +241,10 @@ def local_updates(cohort, state):
 
 def copied(state):
   """A state that no round changes: client state is written in place."""
+  # `jnp.copy` would compile a program for each shape.
   return jax.tree.map(
-      lambda x: jnp.copy(x) if isinstance(x, jax.Array) else x.copy(), state)
+      lambda x: jax.device_put(x, x.sharding, may_alias=False)
+      if isinstance(x, jax.Array) else x.copy(), state)
 
 
 def order(round_index, epoch, client):
