@@ -35,7 +35,7 @@ template = jax.eval_shape(
 
 
 def drawn_variables(prefix):
-  return jax.tree.map(jnp.asarray, golden.draw_variables(prefix, template))
+  return golden.draw_variables(prefix, template)
 
 
 def flat(params):
@@ -47,12 +47,12 @@ def memory_of(num_negatives, num_models):
   def of_client(i):
     names = [f'prev/{i}/{k}' for k in reversed(range(num_models))]
     drawn = [drawn_variables(name) for name in names]
-    empty = jax.tree.map(lambda x: jnp.zeros(x.shape), template)
+    empty = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), template)
     drawn += [empty] * (num_negatives - num_models)
-    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *drawn)
-    return Memory(stacked, jnp.int32(num_models))
+    stacked = jax.tree.map(lambda *xs: np.stack(xs), *drawn)
+    return Memory(stacked, np.int32(num_models))
 
-  stack = lambda *xs: jnp.stack(xs)[None]
+  stack = lambda *xs: np.stack(xs)[None]
   return jax.tree.map(stack, *[of_client(i) for i in range(NUM_CLIENTS)])
 
 
@@ -62,7 +62,7 @@ def control_variates():
       lambda x: x / 10, drawn_variables(f'scaffold/{name}')['params'])
   return (Wrapped((), jax.tree.map(lambda x: x[None], tenth('c'))),
           Wrapped((), jax.tree.map(
-              lambda *xs: jnp.stack(xs)[None],
+              lambda *xs: np.stack(xs)[None],
               *[tenth(f'c_{i}') for i in range(NUM_CLIENTS)])))
 
 
@@ -93,7 +93,7 @@ def run_round(figures, algorithm, num_lanes, clients=None, server_state=(),
     table, metrics = federated.round(range(3))
   jobs = fed.jobs_of(table, range(3))
   losses_of = [metrics.loss_TL[table.job_TL == job] for job in jobs]
-  return federated.state, losses_of, [
+  return state_lib.on_host(federated.state), losses_of, [
       jax.tree.map(lambda x, job=job: x[job], metrics.models_J['params'])
       for job in jobs]
 
@@ -179,42 +179,31 @@ def test_fedavgm(golden_cnn, form):
       fedavg()._replace(hparams=made.hparams), made.optimizer_fn)
   variables = drawn_variables('global')
   average = {'params': traverse_util.unflatten_dict(
-      {leaf: jnp.asarray(golden_cnn[f'fedavg/global/{leaf}'])
+      {leaf: golden_cnn[f'fedavg/global/{leaf}']
        for leaf in golden_cnn['leaf_names']}, sep='/')}
-  state = algorithm.init_server(variables)
+  state = jax.jit(algorithm.init_server)(variables)
   for t in range(2):
-    variables, state, _ = algorithm.aggregate(
+    variables, state, _ = jax.jit(algorithm.aggregate)(
         variables, state, Message(average),
-        fed.server_call(made.hparams))
+        fed.server_call(jax.tree.map(np.float32, made.hparams)))
     assert_digest(variables['params'], golden_cnn,
                   f'fedavgm_{form}/global_digest/{t}', 1e-6)
 
 
-@pytest.fixture(scope='module')
-def first_batch(golden_cnn):
-  return normalize(jnp.asarray(golden_cnn['images_u8'][:16]))
-
-
-def apply(prefix, images):
-  outputs, _ = model.apply(
-      drawn_variables(prefix), images, jnp.ones(len(images)), train=False)
-  return outputs
-
-
 @pytest.mark.usefixtures('optimized')
-@pytest.mark.parametrize('field', ['features', 'projection', 'logits'])
-def test_forward(golden_cnn, first_batch, field):
-  found = getattr(apply('global', first_batch), field)
-  np.testing.assert_allclose(
-      found, golden_cnn[f'forward/{field}'], atol=1e-6, rtol=0)
-
-
-@pytest.mark.usefixtures('optimized')
-@pytest.mark.parametrize('k', [1, 2])
-def test_contrastive(golden_cnn, first_batch, k):
-  z = [apply(f'prev/0/{j}', first_batch).projection for j in range(k + 1)]
-  loss_B = losses.model_contrastive_B(
-      z[0], apply('global', first_batch).projection, jnp.stack(z[1:]),
-      jnp.float32(.5), jnp.int32(k))
-  np.testing.assert_allclose(
-      jnp.mean(loss_B), golden_cnn[f'contrastive/k{k}'], atol=1e-6, rtol=0)
+def test_outputs_and_the_contrastive_loss(golden_cnn):
+  images = normalize(jnp.asarray(golden_cnn['images_u8'][:16]))
+  applied = jax.jit(lambda variables: model.apply(
+      variables, images, jnp.ones(len(images)), train=False)[0])
+  outputs = applied(drawn_variables('global'))
+  for field in 'features', 'projection', 'logits':
+    np.testing.assert_allclose(
+        getattr(outputs, field), golden_cnn[f'forward/{field}'],
+        atol=1e-6, rtol=0)
+  z = [applied(drawn_variables(f'prev/0/{j}')).projection for j in range(3)]
+  for k in 1, 2:
+    loss_B = jax.jit(losses.model_contrastive_B)(
+        z[0], outputs.projection, jnp.stack(z[1:k + 1]),
+        jnp.float32(.5), jnp.int32(k))
+    np.testing.assert_allclose(
+        np.mean(loss_B), golden_cnn[f'contrastive/k{k}'], atol=1e-6, rtol=0)

@@ -6,6 +6,7 @@ may have different seeds.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from moon_jax.config import Config
 
@@ -36,6 +37,6 @@ def configured(config: Config) -> list[int]:
   """Returns the hostile clients of a configuration; none without --attack."""
   if config.attack.name == 'none':
     return []
-  return jnp.flatnonzero(drawn(
+  return np.flatnonzero(drawn(
       config.num_attackers(), config.num_clients,
       as_hparam(config.split_seed()))).tolist()

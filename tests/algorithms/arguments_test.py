@@ -8,7 +8,7 @@ import inspect
 import math
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import moon_jax as mj
@@ -159,13 +159,16 @@ def test_hyperparameters_have_the_given_value(name):
         **hparams, argument: given}
 
 
+VARIABLES, KEY = plain.as_variables(plain.INITIAL), jax.random.key(0)
+
+
 def programs(algorithm):
   """Returns what clients and server compute, as the text of jaxprs."""
   model = plain.network()
 
   def whole(variables, server, view, batch, key):
     reading = base.with_examples(algorithm, view, model, base.Examples(
-        lambda s: batch, jnp.int32(2)))
+        lambda s: batch, np.int32(2)))
     trained = algorithm.start(reading)
     batch = batch._replace(frozen=algorithm.frozen(model, batch, view))
     objective = lambda params, batch: algorithm.loss(
@@ -184,13 +187,11 @@ def programs(algorithm):
         trained['params'], batch, view)
     return found, grads, client, received, personal, trains
 
-  batch = base.Batch(jnp.zeros((4, 6)), jnp.zeros(4, jnp.int32), jnp.ones(4),
-                     step=jnp.int32(0), key=jax.random.key(0))
-  variables = plain.as_variables(plain.INITIAL)
-  made = jax.make_jaxpr(whole)(
-      variables, algorithm.init_server(variables),
-      base.first_view(algorithm, variables, 3, ('momentum',)), batch,
-      jax.random.key(1))
+  batch = base.Batch(np.zeros((4, 6), np.float32), np.zeros(4, np.int32),
+                     np.ones(4, np.float32), step=np.int32(0), key=KEY)
+  made = jax.make_jaxpr(whole)(*jax.eval_shape(lambda variables: (
+      variables, algorithm.init_server(variables), base.first_view(
+          algorithm, variables, 3, ('momentum',))), VARIABLES), batch, KEY)
   return str(made) + str(algorithm.draws_client_state)
 
 

@@ -49,9 +49,14 @@ def test_loss_of_moon_with_a_proximal_term_equals_numpy():
   view = view._replace(client=client)
   inputs = jax.random.normal(key[3], (6, 2, 2, 1))
   labels = jnp.array([0, 1, 2, 2, 1, 0])
-  batch = base.Batch(inputs, labels, jnp.ones(6))
-  batch = batch._replace(frozen=algorithm.frozen(model, batch, view))
-  found, _ = algorithm.loss(model, local, batch, view)
+
+  @jax.jit
+  def loss(local, view):
+    batch = base.Batch(inputs, labels, jnp.ones(6))
+    batch = batch._replace(frozen=algorithm.frozen(model, batch, view))
+    return algorithm.loss(model, local, batch, view)[0]
+
+  found = loss(local, view)
 
   x = np.asarray(inputs, np.float64).reshape(6, 4)
   z, z_global, z_previous = (
@@ -110,7 +115,7 @@ def test_metrics_inside_a_wrapper_are_recorded_with_its_own():
   variables = {'params': {'w': jnp.zeros(3)}}
   message = Message((), each=base.Each(
       jnp.ones((2, 3)), jnp.full(2, .5), jnp.ones(2, bool), jnp.arange(2)))
-  following, _, metrics = algorithm.aggregate(
+  following, _, metrics = jax.jit(algorithm.aggregate)(
       variables, algorithm.init_server(variables), message, fed.server_call())
   assert metrics.keys() == {'inside', 'secure_error'}
   np.testing.assert_allclose(following['params']['w'], 1, rtol=1e-5)

@@ -299,14 +299,6 @@ def test_fltrust_of_updates_of_any_length(scale):
   assert np.linalg.norm(found) < 1.0001 * np.linalg.norm(u[0])
 
 
-def test_an_update_of_zero_does_not_hold_the_geometric_median():
-  """As it would if the iteration began where that is."""
-  u, p, is_received = rows(4, 6, num_rows=6)
-  u = u + 3
-  u[2] = 0
-  assert (applied(robust.geometric_median(), u, p, is_received) > 1).all()
-
-
 def test_centred_clipping_begins_with_the_last_result():
   u, p, is_received = rows(2, 6, num_rows=6)
   rule = robust.centred_clipping(radius=.5)
@@ -503,13 +495,6 @@ def test_four_lanes_equal_one():
       fed.Federation(algorithm, num_lanes=n).train().state for n in (1, 4))
   fed.assert_trees_close((one.variables, one.server),
                          (four.variables, four.server))
-
-
-def test_mean_is_fedavg():
-  found = fed.Federation(robust.with_rule(
-      fed.fedavg(), robust.mean())).train().state
-  fed.assert_trees_close(
-      found.variables, fed.Federation(fed.fedavg()).train().state.variables)
 
 
 def test_rounds_equal_a_numpy_loop():

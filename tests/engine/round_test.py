@@ -64,7 +64,6 @@ def test_lost_updates_change_the_client_and_not_the_server():
   lost, without, everyone = (
       fed.Federation(algorithm, 2, num_jobs=5, hparams={'momentum': 0.})
       for _ in range(3))
-  without.round_fn = everyone.round_fn = lost.round_fn  # compiles only once
   for t in range(3):
     start = jax.tree.map(np.array, lost.state.clients)
     _, metrics_lost = lost.round(COHORT, lost=(1, 6))
@@ -84,11 +83,10 @@ def test_lost_updates_change_the_client_and_not_the_server():
 
 def test_noise_depends_on_the_client_and_not_on_lanes():
   std = np.float32(np.repeat([0] * 4 + [.5] * 4, fed.SIZES))[:, None]
-  models, round_fns = [], {}
+  models = []
   for lanes, noise in ((1, None), (1, std), (3, std), (1, 0 * std)):
     federated = fed.Federation(
         fed.fedavg(), num_lanes=lanes, keep_models=True, num_jobs=8)
-    federated.round_fn = round_fns.setdefault(lanes, federated.round_fn)
     federated.data = federated.data._replace(noise_std=noise)
     table, metrics = federated.round()
     models.append(vectors(metrics.models_J)[fed.jobs_of(table, fed.ALL)])
@@ -208,7 +206,6 @@ def test_clients_with_nan_are_left_out(algorithm, where, num_lanes):
   algorithm = with_nan(algorithm, where, fed.SIZES[bad])
   without, federated = (
       fed.Federation(algorithm, num_lanes, num_jobs=6) for _ in range(2))
-  without.round_fn = federated.round_fn  # compiles only once
   for cohort, remaining in (
       (COHORT, others), (others, others), (COHORT, others)):
     _, expected = without.round(remaining)

@@ -159,12 +159,6 @@ def test_batches_equal_those_of_a_plain_loop(
       for n in sizes]
 
 
-def test_each_epoch_has_its_own_order():
-  batches, _ = schedule.local_batches(
-      [np.arange(20)], 3, 4, 20, np.random.default_rng(0))
-  assert len(np.unique(batches.reshape(3, 20), axis=0)) == 3
-
-
 @pytest.mark.parametrize('places', [
     [], [0], [99_999], [5, 6, 7, 3], [40_000, 2, 2, 99_999, 0, 1],
     list(range(500, 700))])

@@ -3,6 +3,7 @@
 tests/tasks_test.py compares their outputs and gradients with merged weights.
 """
 
+import functools
 import itertools
 
 import jax
@@ -20,19 +21,22 @@ def test_batch_statistics_are_those_of_the_whole_network(partial):
   """Adapters begin with 0, so the first step has the same activations."""
   whole = mj.from_flax(networks.Linen())
   x, mask_B = jax.random.normal(jax.random.key(0), (6, 4)), jnp.ones(6)
-  variables = whole.init(jax.random.key(1), x)
+  variables = jax.jit(whole.init)(jax.random.key(1), x)
   model = partial(whole, where='dense', variables=variables)
   key = jax.random.key(2)
-  before = model.init(jax.random.key(3), x)
-  _, found = model.apply(before, x, mask_B, train=True, key=key)
-  _, expected = whole.apply(variables, x, mask_B, train=True, key=key)
+  before = jax.jit(model.init)(jax.random.key(3), x)
+  (_, found), (_, expected) = (
+      jax.jit(functools.partial(network.apply, train=True))(
+          given, x, mask_B, key=key)
+      for network, given in ((model, before), (whole, variables)))
   jax.tree.map(np.testing.assert_array_equal, found['batch_stats'],
                expected['batch_stats'])
   moved = jax.tree.map(lambda old, new: bool(jnp.any(old != new)),
                        before['batch_stats'], found['batch_stats'])
   assert all(jax.tree.leaves(moved))
   assert found['params'].keys() == before['params'].keys()
-  _, same = model.apply(found, x, mask_B, train=False)
+  _, same = jax.jit(functools.partial(model.apply, train=False))(
+      found, x, mask_B)
   jax.tree.map(np.testing.assert_array_equal, same['batch_stats'],
                found['batch_stats'])
 

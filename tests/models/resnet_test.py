@@ -14,8 +14,6 @@ from moon_jax.simulation import build
 from moon_jax.simulation.simulation import Simulation
 from support import golden
 
-pytestmark = pytest.mark.usefixtures('optimized')
-
 
 def flax_name(name):
   return '/'.join(golden.resnet_leaf(name))
@@ -40,6 +38,7 @@ def assert_near(actual, figures, name, tolerance):
                  marks=pytest.mark.slow),
     pytest.param('resnet50', 100, 28_246_948, 'float64',
                  marks=pytest.mark.slow)])
+@pytest.mark.usefixtures('optimized')
 def test_equals_the_published_network(
     golden_dir, golden_cnn, net, num_classes, num_parameters, dtype):
   tolerance = {'float32': 1e-4, 'float64': 1e-6}[dtype]
@@ -127,6 +126,7 @@ def test_levels_are_the_outputs_of_stages(net, widths):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures('optimized')
 @pytest.mark.parametrize('norm', ['batch', 'group'])
 def test_lanes_do_not_affect_rounds_of_moon(norm, digits):
   """At a learning rate of 0.01, a round amplifies errors of 1e-7 to 4e-2."""

@@ -36,7 +36,10 @@ def selecting(select=least_trained, seconds=SECONDS, size=2, clock=None):
 def federation(select=least_trained, **changes):
   return tiny_federation.make(**{
       'rounds': selecting(select), 'batch_size': 2, 'local_epochs': 2,
-      'learning_rate': .1, 'algorithm': moon(mu=2.), **changes})
+      'learning_rate': .1, **changes})
+
+
+REMEMBERING = moon(mu=2.)  # clients have state
 
 
 @functools.cache
@@ -44,7 +47,8 @@ def whole():
   """Returns a simulation that has trained, its records, and what it saw."""
   seen = []
   simulation = Simulation(federation(
-      lambda view: seen.append(view) or least_trained(view)))
+      lambda view: seen.append(view) or least_trained(view),
+      algorithm=REMEMBERING))
   return simulation, simulation.run(5), seen
 
 
@@ -66,7 +70,8 @@ def test_each_round_sees_the_rounds_before():
 
 def test_the_loss_is_that_of_the_task():
   """Without local progress it is the mean over examples, by hand."""
-  made = federation(learning_rate=1e-12, batch_size=3)
+  made = federation(
+      learning_rate=1e-12, batch_size=3, algorithm=REMEMBERING)
   simulation = Simulation(made)
   simulation.run(2)  # MOON's contrastive loss is there in all rounds
   variables = simulation.global_model()
@@ -105,11 +110,11 @@ def test_only_received_updates_tell_the_loss():
 
 def test_a_restored_run_goes_on_with_the_same_clients():
   simulation, records, _ = whole()
-  first = Simulation(federation())
+  first = Simulation(federation(algorithm=REMEMBERING))
   first.run(2)
   state = jax.tree.map(np.copy, first.state_on_host())
   first.run(1)  # its history is another one
-  second = Simulation(federation())
+  second = Simulation(first.federation)
   second.restore(state)
   rest = second.run(3)
   assert [record.metrics for record in rest] == [

@@ -223,8 +223,8 @@ METHODS = {
 
 
 @pytest.mark.parametrize('name', [
-    pytest.param(name, marks=[] if name == 'moon' else pytest.mark.slow
-                 if name in ('fednova', 'fedavgm') else pytest.mark.long)
+    pytest.param(name, marks=pytest.mark.slow if name in (
+        'fednova', 'fedavgm', 'solo') else pytest.mark.long)
     for name in METHODS])
 def test_each_algorithm(name):
   """Two runs with the same bits as alone, whose tables have one shape.
