@@ -69,7 +69,7 @@ _PAGE = help_page.Page(
      ('in a clone of the repository: the CIFAR-10 experiment of the paper, '
       'downloaded into DIR',
       '--flagfile=experiments/cifar10.flags --data_dir=DIR')],
-    'Several runs, plans and several processes', is_topic_first=False,
+    'Several runs, plans and several processes',
     placeholders={'coordinator_address': 'HOST:PORT', 'grid': 'NAME=V1,V2,...',
                   'target': 'GPU'},
     usage='[FILE.toml] [--flagfile=FILE] [--FLAG=VALUE ...]')

@@ -106,8 +106,7 @@ def settings_of(words: Sequence[str]) -> dict[str, Any]:
   try:
     rest = own(['', *with_parts(_expanded(words))])[1:]
   except (flags.Error, OSError, ValueError, RecursionError) as error:
-    raise UserError('', _message(error, FACTS, [
-        name for name in FACTS if own[name].boolean])) from error
+    raise UserError('', _message(error, own, FACTS)) from error
   require(not rest, '', 'settings must be flags, which start with --',
           *map(repr, rest[:1]))
   return {name: own[name].value for name in FACTS if own[name].present}
@@ -170,10 +169,9 @@ def start(name: str,
   Does not return: the process ends with one of the exit statuses above.
 
   Args:
-    name: the module, or the command, which begins error messages.
+    name: the module, which begins error messages.
     run: also takes the names of flags on the command line, and the arguments
-      that are not flags; may raise the errors of `moon_jax.errors`. It
-      validates the configuration.
+      that are not flags; may raise the errors of `moon_jax.errors`.
     page: what --help shows besides the flags of a run.
   """
   define_config()
@@ -211,7 +209,7 @@ def _parsed(name, page, command):
     _fail(name, 'flags must be shorter and flag files less deeply nested, '
           'got a RecursionError. --help lists the flags and their values', 2)
   except (flags.Error, UserError, OSError, ValueError) as error:
-    reason = _message(error, *help_page.names())
+    reason = _message(error, flags.FLAGS, help_page.names())
     end = '' if reason.endswith('?') else '.'
     _fail(name, f'{reason}{end} --help lists the flags and their values', 2)
 
@@ -272,15 +270,17 @@ def _one_line(text: str) -> str:
       f'{text[:half]} ... {text[-half:]}')
 
 
-def _message(error: Exception, known: Iterable[str],
-            switches: Iterable[str]) -> str:
-  """Returns a message about an error of parsing; `switches` are boolean."""
+def _message(error: Exception, own: flags.FlagValues, names: Iterable[str]
+             ) -> str:
+  """Returns a message about an error of parsing; flags have these names."""
   if isinstance(error, flags.UnrecognizedFlagError):
     name = error.flagname
     if advice := suggest.advice(name):
       return f'there is no flag --{name}; {advice}'
     _, _, value = error.flagvalue.partition('=')
-    near = suggest.flag(name, [*known, *(f'no{switch}' for switch in switches)])
+    near = suggest.flag(name, [*names, *(
+        f'no{other}' for other in names
+        if other in own and own[other].boolean)])
     return f'there is no flag --{name}' + (
         f'. Did you mean {suggest.with_value(near, value)}?' if near else '')
   text = str(error).removeprefix('flag ').removeprefix('ERROR:: ')

@@ -28,9 +28,9 @@ _LONGEST = 60  # characters of choices beside the name of a flag
 _LEGEND = (
     'Flags are shown with their defaults. Of values separated by |, the first '
     'is the default and the others are the choices. Capitals stand for a value '
-    'that is empty by default. --[no]FLAG is --FLAG (on) or --noFLAG (off).')
-_FLAG_FILES = (' --flagfile=FILE reads flags from a file, one per line; flags '
-               'after it replace those of the file.')
+    'that is empty by default. --[no]FLAG is --FLAG (on) or --noFLAG (off). '
+    '--flagfile=FILE reads flags from a file, one per line; flags after it '
+    'replace those of the file.')
 
 
 class Page(NamedTuple):
@@ -39,10 +39,8 @@ class Page(NamedTuple):
   summary: str  # what the command does
   examples: Sequence[tuple[str, str]]  # (comment, arguments) that work
   topic: str  # the title of the flags that only this command has
-  is_topic_first: bool = True  # whether these flags precede those of a run, and
-  # are in the short help
   placeholders: Mapping[str, str] = {}  # for values of these flags, by name
-  usage: str = '[--flagfile=FILE] [--FLAG=VALUE ...]'  # after the command
+  usage: str = '[--FLAG=VALUE ...]'  # after the command
 
 
 def answer(words: Sequence[str], page: Page, command: str) -> None:
@@ -76,9 +74,8 @@ def show(page: Page, command: str, is_full: bool, width: int) -> str:
   """
   width = max(width, _MIN_WIDTH)
   topics = _topics(page, is_full)
-  legend = _LEGEND + _FLAG_FILES * ('--flagfile' in page.usage)
   lines = [f'usage: {command} {page.usage}', '', *_wrap(page.summary, width),
-           '', *_wrap(legend, width)]
+           '', *_wrap(_LEGEND, width)]
   for title, entries in topics.items():
     lines += ['', f'{title}:', *_table(entries, width)]
   lines += ['', 'Examples:']
@@ -141,25 +138,21 @@ def _own_function(kind):
 
 def _topics(page, is_full):
   """Returns for each topic (head, text) of its flags."""
-  own = {page.topic: [_entry_of(flags.FLAGS[name], page.placeholders)
-                      for name in _own_names()]}
   entries = {
       name: _entry(name, getattr(Config, name), facts['help'],
                    facts['choices'], facts['placeholder'], is_full)
       for name, facts in FACTS.items() if is_full or facts['is_common']}
   if not is_full:
-    topics = {'Most used flags': [*entries.values()]}
-    return own | topics if page.is_topic_first else topics
-  topics = {title: [entries[name] for name in names]
-            for title, names in TOPICS.items()}
-  return own | topics if page.is_topic_first else topics | own
+    return {'Most used flags': [*entries.values()]}
+  return {title: [entries[name] for name in names]
+          for title, names in TOPICS.items()} | {
+              page.topic: [_entry_of(flags.FLAGS[name], page.placeholders)
+                           for name in _own_names()]}
 
 
-def names() -> tuple[list[str], list[str]]:
-  """Returns the flags that --help mentions, and the boolean ones of them."""
-  listed = [*FACTS, *_own_names()]
-  return [*listed, 'flagfile', 'help'], [
-      name for name in listed if flags.FLAGS[name].boolean]
+def names() -> list[str]:
+  """Returns the flags that --help mentions."""
+  return [*FACTS, *_own_names(), 'flagfile', 'help']
 
 
 def _own_names():

@@ -20,9 +20,8 @@ from moon_jax.results.paired import Comparison
 from moon_jax.results.read import Run
 from moon_jax.results.table_file import Block, Published, Table
 from moon_jax.runs import identity, values
-from moon_jax.runs import table as sweep_table
 from moon_jax.runs.grid import Sweep
-from moon_jax.runs.table import NO_VALUE, SEEDS
+from moon_jax.runs.values import NO_VALUE, SEEDS
 
 if TYPE_CHECKING:
   import pandas as pd
@@ -179,9 +178,9 @@ def differing(runs: Sequence[Run]) -> list[str]:
   """Returns the settings in which runs differ, besides seeds."""
   inputs = {f'content of {name}' for run in runs for name in run.inputs
             if name not in _RECORDED}
-  names = [*sweep_table.settings_of(
+  names = [*values.distinguishing(
       [run.config for run in runs], _IGNORED), *sorted(inputs)]
-  return sweep_table.differing(names, [_shown(run, names) for run in runs])
+  return values.differing(names, [_shown(run, names) for run in runs])
 
 
 def _shown(run, names):
@@ -193,7 +192,7 @@ def _shown(run, names):
   shown = absent | contents
   return tuple(
       values.show(shown[name]) if name in shown
-      else sweep_table.shown(run.config, [name])[0] for name in names)
+      else values.shown(run.config, [name])[0] for name in names)
 
 
 def _seeds(config):
@@ -277,11 +276,11 @@ def config_of(run: Run) -> Config:
 def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
   """Returns the arms of a table in its order, with the runs of `find`."""
   names = list(dict.fromkeys(
-      ['algorithm', *sweep_table.columns(table.sweep)]))
+      ['algorithm', *values.columns(table.sweep.configs, table.sweep.axes)]))
   grouped: dict[tuple[str, ...], list[tuple[Config, Block]]] = {}
   for block in table.blocks:
     for config in block.sweep.configs:
-      grouped.setdefault(sweep_table.shown(config, names), []).append(
+      grouped.setdefault(values.shown(config, names), []).append(
           (config, block))
   # `keys` reads input files, which need not be here if no run has ended.
   configs = [config for members in grouped.values() for config, _ in members]

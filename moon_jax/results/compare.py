@@ -19,7 +19,7 @@ from moon_jax.results.arms import Arm
 from moon_jax.results.read import Run
 from moon_jax.results.tables import Table, wrapped
 from moon_jax.runs import values
-from moon_jax.runs.table import SEEDS
+from moon_jax.runs.values import SEEDS
 from moon_jax.view.text import duration, fixed, metric
 
 # Metrics that are columns beside the one that is compared.

@@ -14,7 +14,7 @@ from moon_jax.results.tables import Table
 from moon_jax.runs import directory as directory_lib
 from moon_jax.runs import values
 from moon_jax.runs.grid import Sweep
-from moon_jax.runs.table import columns, NO_VALUE, SEEDS, shown
+from moon_jax.runs.values import columns, NO_VALUE, SEEDS, shown
 
 # For each configuration of a sweep the content of its summary.json; None if it
 # is not finished; {'diverged': MESSAGE, 'rounds': ROUNDS} if it diverged.
@@ -62,7 +62,7 @@ def table(sweep: Sweep, summaries: Summaries) -> Table:
   the best one, in percent, or the test loss of tasks without accuracy: mean ±
   sample standard deviation over n runs.
   """
-  names = columns(sweep)
+  names = columns(sweep.configs, sweep.axes)
   found: dict[tuple[str, ...], list] = {}
   for config, summary in zip(sweep.configs, summaries, strict=True):
     found.setdefault(shown(config, names), []).append(summary)
@@ -110,7 +110,8 @@ def diverged(sweep: Sweep, summaries: Summaries) -> list[str]:
 
 def _named(sweep, summaries):
   """Yields the summary of each run that has ended, and its settings as text."""
-  names = [*columns(sweep), *(n for n in SEEDS if n in sweep.axes)]
+  names = [*columns(sweep.configs, sweep.axes),
+           *(name for name in SEEDS if name in sweep.axes)]
   for config, run in zip(sweep.configs, summaries):
     if run:
       yield run, [values.named(name, value) for name, value in zip(

@@ -16,9 +16,7 @@ from moon_jax.results import page as page_lib
 from moon_jax.results.arms import Arm, TableArm
 from moon_jax.results.page import Figure, Page
 from moon_jax.results.table_file import Table
-from moon_jax.runs import table as sweep_table
-from moon_jax.runs.table import NO_VALUE
-from moon_jax.runs.values import show
+from moon_jax.runs.values import NO_VALUE, show, shown
 from moon_jax.view.text import fixed
 
 Section = list[str | Figure]
@@ -100,7 +98,7 @@ def _banner(table, arms):
 
 
 def _settings(configs, names):
-  rows = [sweep_table.shown(config, names) for config in configs]
+  rows = [shown(config, names) for config in configs]
   return '; '.join(f'{name} {", ".join(dict.fromkeys(column))}'
                    for name, column in zip(names, zip(*rows)))
 
@@ -307,7 +305,7 @@ def curves(arms: Sequence[Arm], measures: Sequence[str],
     if arm.runs:
       members.setdefault(', '.join(
           f'{name.rpartition(".")[2]} {value}' for name, value in zip(
-              panels, sweep_table.shown(arm.config, panels))
+              panels, shown(arm.config, panels))
           if value != NO_VALUE), []).append(arm)
   return ['## Curves'] * bool(members) + [
       _figure(shown, title, suffix, panels, measure, is_full)

@@ -27,7 +27,7 @@ from moon_jax.data.rounds import Cohort
 from moon_jax.engine import schedule
 from moon_jax.engine.schedule import Place, Shape
 from moon_jax.errors import setting
-from moon_jax.runs import table
+from moon_jax.runs import values
 from moon_jax.runs.run import Runs
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation import round_spec
@@ -122,9 +122,9 @@ def runs_text(configs: Sequence[Config], axes: Sequence[str]) -> str:
 
   Long ones are shortened.
   """
-  shown = [table.shown(config, axes) for config in configs]
+  shown = [values.shown(config, axes) for config in configs]
   columns = {name: [value for value in dict.fromkeys(column)
-                    if value != table.NO_VALUE]
+                    if value != values.NO_VALUE]
              for name, column in zip(axes, zip(*shown))}
   return ' '.join(
       f'{name}=' + ','.join(column if len(column) <= _MAX_VALUES else

@@ -1,10 +1,10 @@
-"""Settings of a sweep: their names, their types and their text in commands.
+"""Settings of a sweep: names, types, text, and those in which runs differ.
 
 A name is a setting, such as seed or algorithm, or an argument of a part, such
 as algorithm.mu.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 import dataclasses
 import re
 import typing
@@ -13,14 +13,30 @@ from typing import Any
 from absl import flags
 
 from moon_jax import user_code
-from moon_jax.config import Config, flags_with, limits, PARTS, parts, suggest
+from moon_jax.config import (
+  Config,
+  FACTS,
+  flags_with,
+  limits,
+  PARTS,
+  parts,
+  suggest,
+)
 from moon_jax.errors import setting, UserError
+from moon_jax.runs.identity import IDENTITY
 
 TYPES: dict[str, type] = typing.get_type_hints(Config)  # of settings, by name
 
 # Settings that are the same for all runs of a sweep; on_nan is not in the names
 # of their directories.
 _SHARED = *flags_with(is_shared=True), 'on_nan'
+
+# Runs that differ only in these settings are replicates, which share a row of a
+# table.
+SEEDS = ('seed', 'partition_seed')
+# Settings that are never columns of a table unless they are axes.
+_HIDDEN = {*SEEDS, *FACTS} - {*IDENTITY, 'init_from'} | {*SEEDS}
+NO_VALUE = '–'  # of an argument that a function does not have
 
 
 def is_argument(name: str) -> bool:
@@ -189,3 +205,65 @@ def show(value: Any) -> str:
   if isinstance(value, float):
     return parts.show(value).removesuffix('.0')
   return str(value)
+
+
+def columns(configs: Sequence[Config], axes: Sequence[str]) -> list[str]:
+  """Returns the settings in which rows of a table of runs differ.
+
+  The axes of the sweep come last, in their order. Other settings differ between
+  the grids of a union.
+  """
+  last = [name for name in axes if name not in SEEDS]
+  others = distinguishing(configs, {*_HIDDEN, *last})
+  return [*differing(others, [shown(config, others) for config in configs]),
+          *last]
+
+
+def distinguishing(configs: Sequence[Config], hidden: Collection[str] = ()
+                   ) -> list[str]:
+  """Returns the names of settings that can distinguish configurations.
+
+  If all have the same function of a kind, these are the arguments that one of
+  them gives, as in algorithm.mu; otherwise the kind.
+  """
+  names = []
+  for name in TYPES:
+    if name in hidden:
+      continue
+    calls = [getattr(config, name) for config in configs if name in PARTS]
+    if len({call.name for call in calls}) == 1:
+      given = dict.fromkeys(
+          f'{name}.{key}' for call in calls for key, _ in call.arguments)
+      names += [key for key in given if key not in hidden]
+    else:
+      names.append(name)
+  return names
+
+
+def differing(names: Sequence[str], rows: Sequence[Sequence[str]]
+              ) -> list[str]:
+  """Returns the settings in which rows differ, whose values are text.
+
+  An argument that a function does not have differs from no other value.
+  """
+  return [name for name, column in zip(names, zip(*rows))
+          if len({*column} - {NO_VALUE}) > 1]
+
+
+def shown(config: Config, names: Sequence[str]) -> tuple[str, ...]:
+  """Returns the values of settings as text, a dash for absent arguments.
+
+  Calls are shown without arguments that are among the names themselves.
+  """
+  return tuple(_shown(config, name, names) for name in names)
+
+
+def _shown(config, name, names):
+  kind, _, argument = name.partition('.')
+  if argument and argument not in arguments(config, kind):
+    return NO_VALUE
+  value = get(config, name)
+  if name in PARTS:
+    value = dataclasses.replace(value, arguments=tuple(
+        (key, x) for key, x in value.arguments if f'{name}.{key}' not in names))
+  return show(value)

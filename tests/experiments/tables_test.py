@@ -8,7 +8,6 @@ import pytest
 
 from moon_jax.results import arms as arms_lib
 from moon_jax.results import table_file
-from moon_jax.runs import table as sweep_table
 from moon_jax.runs import values
 
 TABLES = pathlib.Path(__file__).parents[2] / 'experiments' / 'tables'
@@ -65,7 +64,7 @@ def test_each_published_number_belongs_to_one_arm(name):
     assert published.n == (None if published.std is None else 3)
     assert published.std is None or .03 <= published.std <= 6
     names = [name for name in values.TYPES if name not in free]
-    found = {(published.measure, *sweep_table.shown(
+    found = {(published.measure, *values.shown(
         config, [*names, *free])[:len(names)])
              for block in table.blocks for config in block.sweep.configs
              if table_file.is_for(published, config, block)}

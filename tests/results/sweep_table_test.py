@@ -7,8 +7,8 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.results import sweep_table
-from moon_jax.runs import table
 from moon_jax.runs.grid import Sweep
+from moon_jax.runs.values import columns as columns_of
 
 BASE = mj.Config(dataset='digits', num_rounds=7)
 MU = {'algorithm.mu': [1, 5]}
@@ -97,7 +97,8 @@ def test_settings_in_which_grids_differ_are_columns(change, columns):
   """Otherwise rows of different runs would be averaged."""
   sweep = (Sweep.grid(BASE, early_stopping=[0]) |
            Sweep.grid(dataclasses.replace(BASE, **change), seed=[1]))
-  assert table.columns(sweep) == [*columns, 'early_stopping']
+  assert columns_of(sweep.configs, sweep.axes) == [
+      *columns, 'early_stopping']
 
 
 def test_directories_are_listed_by_settings():
