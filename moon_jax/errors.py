@@ -12,12 +12,10 @@ import types
 _MAX_CHARACTERS = 200  # of an error of a library in a message
 
 
-# Arguments in Python -> flags of another name, '' for none.
-_FLAGS = {
-    **dict.fromkeys(('client_seconds', 'cohort_size', 'rate', 'stage'), ''),
-    'candidates': 'cohort.candidates', 'cohorts': 'cohort',
-    'evaluate_all': 'client_eval', 'head': 'algorithm.head',
-    'num_groups': 'labels.groups', 'rates': 'labels', 'selection': 'cohort'}
+# Arguments in Python -> flags of another name, for functions that a part has
+# returned and that raise later, in a round or while they are traced.
+_FLAGS = {'candidates': 'cohort.candidates', 'head': 'algorithm.head',
+          'selection': 'cohort'}
 # Whether messages name flags, as those of commands, or arguments in Python.
 _IS_COMMAND = contextvars.ContextVar('is_command', default=False)
 # Arguments of the function that runs -> settings of the run, '' for none.

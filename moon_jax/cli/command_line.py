@@ -120,11 +120,11 @@ def _expanded(words: Sequence[str]) -> list[str]:
   expanded, rest = [], [*words]
   while rest and rest[0] != '--':
     count = 1 + bool(re.fullmatch(r'--?flagfile', rest[0]))
-    found, rest = rest[:count], rest[count:]
-    if re.match(r'--?flagfile\b', found[0]):
-      lines = flags.FLAGS.read_flags_from_files(found)
-      found = [*filter(None, map(_line, lines))]
-    expanded += found
+    first, rest = rest[:count], rest[count:]
+    if re.match(r'--?flagfile\b', first[0]):
+      lines = flags.FLAGS.read_flags_from_files(first)
+      first = [*filter(None, map(_line, lines))]
+    expanded += first
   return [*expanded, *rest]
 
 

@@ -46,12 +46,12 @@ def read(path: str) -> SweepFile:
       value of the wrong type.
   """
   file = files.user_path(path)
-  keys, found = _split(content(file), _KEYS, path)
+  keys, others = _split(content(file), _KEYS, path)
   runs = keys.get('runs', [{}])
   if not runs or not all(isinstance(block, dict) for block in runs):
     raise UserError('', f'{path}: runs must be one or more blocks [[runs]]',
                     repr(runs), 'Remove it, or add blocks')
-  top = settings(found, path, _KEYS)
+  top = settings(others, path, _KEYS)
   blocks, block_keys = [], []
   for i, block in enumerate(runs, 1):
     where = f'{path}, block {i} of [[runs]]'

@@ -69,8 +69,8 @@ VALUES = {flag: by_word(table) for flag, table in {
 
 def near(name: str, known: Iterable[str]) -> str:
   """Returns the known name that is most similar to a name, or ''."""
-  found = difflib.get_close_matches(name, known, n=1, cutoff=_MIN_SIMILARITY)
-  return found[0] if found else ''
+  return ''.join(
+      difflib.get_close_matches(name, known, n=1, cutoff=_MIN_SIMILARITY))
 
 
 def remedy(name: str, given: object, choices: Sequence[str]) -> str:
@@ -83,10 +83,10 @@ def remedy(name: str, given: object, choices: Sequence[str]) -> str:
                   if len(word) > 2 and key.startswith(word)]
   keys = keys or difflib.get_close_matches(
       word, by_letters, n=1, cutoff=_MIN_SIMILARITY)
-  found = [by_letters[key] for key in keys]
   options = [' '.join(
       setting(*word.split('=', 1)) for word in text.split(' ')
-  ) if '=' in text else setting(name, text) for text in found]
+  ) if '=' in text else setting(name, text)
+             for text in (by_letters[key] for key in keys)]
   return f'Did you mean {" or ".join(options)}?' if options else ''
 
 

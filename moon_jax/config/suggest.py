@@ -82,19 +82,19 @@ def flag(name: str, known: Iterable[str]) -> str:
     return meanings.get(name, '')
   if {*PARTS} <= {*by_letters.values()} and name in _arguments():
     return _arguments()[name]
-  found = near(name, [*by_letters.values(), *meanings])
-  return meanings.get(found, found)
+  nearest = near(name, [*by_letters.values(), *meanings])
+  return meanings.get(nearest, nearest)
 
 
 @functools.cache
 def _arguments():
   """Returns KIND.ARGUMENT for each argument of the built-in functions."""
-  found: dict[str, str] = {}
+  places: dict[str, str] = {}
   for kind in PARTS:
     for function in KINDS[kind].functions:  # which imports their modules
       for argument in parts.schema(kind, function):
-        found.setdefault(argument, f'{kind}.{argument}')
-  return found
+        places.setdefault(argument, f'{kind}.{argument}')
+  return places
 
 
 def with_value(flag: str, value: str) -> str:
@@ -166,7 +166,7 @@ def arguments(made: _Made) -> _Made:
 
 
 def _in_python(meant, is_config):
-  """Returns what `flag` has found, as an argument in Python."""
+  """Returns the result of `flag` as an argument in Python."""
   kind, dot, argument = meant.partition('.')
   if not dot:
     return meant

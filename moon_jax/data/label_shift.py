@@ -35,6 +35,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Lt
 import numpy as np
 
+from moon_jax import errors
 from moon_jax.config import Config, parts
 from moon_jax.config.parts import FromRun
 from moon_jax.data import attackers
@@ -91,6 +92,7 @@ def shift(labels: FromRun[np.ndarray], clients: FromRun[Sequence[np.ndarray]],
       labels, clients, num_classes, seed, noise_rate, noise_form)
 
 
+@errors.naming(num_groups='labels.groups', rates='labels')
 def configured(config: Config, dataset: Dataset,
                clients: Sequence[np.ndarray]) -> np.ndarray:
   """Returns the labels of the training examples, shifted as configured.

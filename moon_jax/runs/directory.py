@@ -20,7 +20,7 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.io import files
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 from moon_jax.runs import identity
 
 _RESULTS = ('summary.json', 'diverged.json', 'model.safetensors',
@@ -94,10 +94,10 @@ class Workdir:
     Returns the nearest directory that exists.
     """
     there = next(filter(os.path.lexists, (self.path, *self.path.parents)))
-    if not there.is_dir():
-      raise UserError(f'workdir={self.path}', 'must be a directory',
-                      f'{there}, which is a file or a broken link',
-                      'Name another directory')
+    where = f'workdir={self.path}'
+    require(there.is_dir(), where, 'must be a directory',
+            f'{there}, which is a file or a broken link',
+            'Name another directory')
     _check_types(self.path)
     old, lines = self._read_json('config.json'), self.lines()
     has_summary = (self.path / 'summary.json').exists()
@@ -105,23 +105,19 @@ class Workdir:
         self.checkpoints.iterdir())
     if old is not None and (lines or has_summary or has_checkpoints):
       identity.check_same_run(self.path, old, self._config, self._inputs)
-    if old is None and (lines or has_checkpoints):
-      raise UserError(
-          f'workdir={self.path}', 'must hold a run of moon_jax or nothing',
-          'metrics or checkpoints without config.json',
-          'Name another directory')
-    if has_checkpoints and not os.path.lexists(self._metrics):
-      raise UserError(
-          f'workdir={self.path}', 'must hold metrics.jsonl next to its '
-          'checkpoints', 'none', 'Restore it from a copy, or name another '
-          f'{setting("workdir")}')
+    require(old is not None or not (lines or has_checkpoints), where,
+            'must hold a run of moon_jax or nothing',
+            'metrics or checkpoints without config.json',
+            'Name another directory')
+    other = f'from a copy, or name another {setting("workdir")}'
+    require(not has_checkpoints or os.path.lexists(self._metrics), where,
+            'must hold metrics.jsonl next to its checkpoints', 'none',
+            f'Restore it {other}')
     every = old and old.get('checkpoint_every')
-    if type(every) is int and not has_checkpoints and (
-        0 < 2 * every < len(lines)):
-      raise UserError(
-          f'workdir={self.path}', 'must hold checkpoints',
-          f'none next to metrics of {len(lines)} rounds', 'Restore '
-          f'checkpoints/ from a copy, or name another {setting("workdir")}')
+    require(has_checkpoints or type(every) is not int
+            or not 0 < 2 * every < len(lines), where, 'must hold checkpoints',
+            f'none next to metrics of {len(lines)} rounds',
+            f'Restore checkpoints/ {other}')
     return there
 
   def lock(self) -> None:
@@ -201,20 +197,18 @@ class Workdir:
   def _check_mark(self, mark, cohorts):
     """Checks that the lines of a mark are there, and are of these clients."""
     content = files.read_regular(self._metrics)[:mark['bytes']]
-    if hashlib.sha256(content).hexdigest() != mark['sha256']:
-      raise UserError(
-          f'workdir={self.path}', 'must have a metrics.jsonl that begins with '
-          'the lines that the run had written when it saved its checkpoint',
-          'other content', 'Restore it from a copy, or name another '
-          f'{setting("workdir")}')
+    require(hashlib.sha256(content).hexdigest() == mark['sha256'],
+            f'workdir={self.path}', 'must have a metrics.jsonl that begins '
+            'with the lines that the run had written when it saved its '
+            'checkpoint', 'other content', 'Restore it from a copy, or name '
+            f'another {setting("workdir")}')
     path, done = self.path / 'cohorts.txt', content.count(b'\n')
-    if path.exists() and files.read_regular(path).splitlines()[:done] != (
-        cohort_lib.text_of(cohorts[:done]).encode().splitlines()):
-      raise UserError(
-          f'workdir={self.path}', 'must have the clients that this version '
-          'takes', f'other clients in its first {done} rounds (cohorts.txt)',
-          f'Name another {setting("workdir")}, or give '
-          f'{setting("cohort")}=file(path=...) with those clients')
+    require(not path.exists() or files.read_regular(path).splitlines()[:done]
+            == cohort_lib.text_of(cohorts[:done]).encode().splitlines(),
+            f'workdir={self.path}', 'must have the clients that this version '
+            'takes', f'other clients in its first {done} rounds (cohorts.txt)',
+            f'Name another {setting("workdir")}, or give '
+            f'{setting("cohort")}=file(path=...) with those clients')
 
   def remove_local_models(self) -> None:
     """Removes the local models of a run with fewer rounds."""
@@ -260,12 +254,11 @@ class Workdir:
     if summary is None:
       return None
     measure = 'loss' if 'best_test_loss' in summary else 'accuracy'
-    if not all(type(summary.get(name.replace('accuracy', measure))) in (
-        int, float) for name in _IN_SUMMARY):
-      raise UserError(
-          f'workdir={self.path}', 'must have a summary.json that holds numbers '
-          f'for {", ".join(_IN_SUMMARY)}', 'other content',
-          _REMEDIES['summary.json'])
+    require(all(type(summary.get(name.replace('accuracy', measure))) in (
+        int, float) for name in _IN_SUMMARY), f'workdir={self.path}',
+            'must have a summary.json that holds numbers for '
+            f'{", ".join(_IN_SUMMARY)}', 'other content',
+            _REMEDIES['summary.json'])
     is_complete = summary['rounds'] == self._config.num_rounds or summary.get(
         'stopped_early')
     return summary if is_complete else None
@@ -288,9 +281,9 @@ class Workdir:
 
   def diverged(self) -> dict[str, Any] | None:
     """Returns why the run ended, unless the same command may continue."""
-    found = self._read_json('diverged.json')
-    is_same = found and found.get('on_nan') == self._config.on_nan
-    return found if is_same else None
+    note = self._read_json('diverged.json')
+    is_same = note and note.get('on_nan') == self._config.on_nan
+    return note if is_same else None
 
   def _read_json(self, name):
     try:
@@ -392,7 +385,6 @@ def _check_types(directory):
       ([*_FILES, *(f'{name}.part' for name in _FILES)], 'regular file',
        os.path.isfile), (_DIRECTORIES, 'directory', os.path.isdir)):
     for path in (directory / name for name in names):
-      if os.path.lexists(path) and not is_kind(path):
-        raise UserError(
-            f'workdir={directory}', f'must have a {kind} as {path.name}',
-            'something else', 'Move it away, or name another directory')
+      require(not os.path.lexists(path) or is_kind(path),
+              f'workdir={directory}', f'must have a {kind} as {path.name}',
+              'something else', 'Move it away, or name another directory')

@@ -15,7 +15,7 @@ from moon_jax.config import (
 )
 from moon_jax.config.methods import Method, METHODS
 from moon_jax.data.io.files import HASH_DIGITS
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 
 _MAX_LISTED = 4  # differing flags in an error message
 
@@ -81,53 +81,45 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
   `old` is the content of its config.json, and `inputs` has for each flag that
   names a file the hash of its content.
   """
+  where, remedy = f'workdir={path}', f'Name another {setting("workdir")}'
   new, known = config.to_dict(), settings(config)
   before = _settings_of(path, old)
-  differing = [name for name, value in known.items()
-               if name != 'num_rounds' and before.get(name) != value]
-  if differing:
-    flags = ', '.join(f'{setting(n, before.get(n))} (now {known[n]})'
-                      for n in differing[:_MAX_LISTED])
-    flags += ', ...' if len(differing) > _MAX_LISTED else ''
-    raise UserError(
-        f'workdir={path}', 'must hold a run of the same configuration',
-        f'another configuration: {flags}', f'Name another {setting("workdir")}')
-  if old.get('on_nan') == 'skip_client' and new['on_nan'] == 'stop':
-    raise UserError(
-        f'workdir={path}', f'must hold a run of {setting("on_nan")}=stop',
-        f'a run of {setting("on_nan")}=skip_client, which may have excluded '
-        f'clients', f'Use {setting("on_nan")}=skip_client, or name another '
-        f'{setting("workdir")}')
+  differing = [
+      f'{setting(name, before.get(name))} (now {value})'
+      for name, value in known.items()
+      if name != 'num_rounds' and before.get(name) != value]
+  require(not differing, where, 'must hold a run of the same configuration',
+          'another configuration: ' + ', '.join(differing[:_MAX_LISTED])
+          + ', ...' * (len(differing) > _MAX_LISTED), remedy)
+  require(old.get('on_nan') != 'skip_client' or new['on_nan'] != 'stop', where,
+          f'must hold a run of {setting("on_nan")}=stop',
+          f'a run of {setting("on_nan")}=skip_client, which may have excluded '
+          'clients', f'Use {setting("on_nan")}=skip_client, or name another '
+          f'{setting("workdir")}')
   num_rounds = old.get('num_rounds')
-  if type(num_rounds) is not int or num_rounds > new['num_rounds']:
-    raise UserError(
-        'num_rounds', f'must be at least the {num_rounds} of the run in '
-        f'{setting("workdir", path)}', new['num_rounds'],
-        f'Raise it or name another {setting("workdir")}')
+  of_run = f'{num_rounds} of the run in {setting("workdir", path)}'
+  require(type(num_rounds) is int and num_rounds <= new['num_rounds'],
+          'num_rounds', f'must be at least the {of_run}', new['num_rounds'],
+          f'Raise it or name another {setting("workdir")}')
   readers = [setting(kind, new[kind]) for kind, reads in (
       ('schedule', config.schedule.name == 'cosine'),
       ('algorithm', METHODS.get(
           config.algorithm.name, Method()).reads_num_rounds)) if reads]
-  if readers and num_rounds != new['num_rounds']:
-    raise UserError(
-        'num_rounds', f'must be the {num_rounds} of the run in '
-        f'{setting("workdir", path)}, since {readers[0]} depends on it',
-        new['num_rounds'], f'Name another {setting("workdir")}')
+  require(not readers or num_rounds == new['num_rounds'], 'num_rounds',
+          f'must be the {of_run}, since {"".join(readers[:1])} depends on it',
+          new['num_rounds'], remedy)
   old_inputs = old.get('inputs', {})
-  if not isinstance(old_inputs, dict) or (
-      {name.partition('.')[0] for name in old_inputs} - new.keys()):
-    raise UserError(f'workdir={path}', 'must have a config.json whose "inputs" '
-                    'map flags to hashes', repr(str(old_inputs)[:100]),
-                    'Restore the file from a copy, or name another '
-                    f'{setting("workdir")}')
+  require(isinstance(old_inputs, dict) and not (
+      {name.partition('.')[0] for name in old_inputs} - new.keys()), where,
+          'must have a config.json whose "inputs" map flags to hashes',
+          repr(str(old_inputs)[:100]), 'Restore the file from a copy, or name '
+          f'another {setting("workdir")}')
+  values = new | config.files()
   for name in sorted(inputs.keys() | old_inputs):
-    if old_inputs.get(name) != inputs.get(name):
-      values = new | config.files()
-      given = setting(name, values[name]) if name in values else setting(name)
-      raise UserError(
-          f'workdir={path}', 'must hold a run of the same input',
-          f'a run where {given} had other content',
-          f'Name another {setting("workdir")}, or delete it')
+    given = setting(name, values[name]) if name in values else setting(name)
+    require(old_inputs.get(name) == inputs.get(name), where,
+            'must hold a run of the same input',
+            f'a run where {given} had other content', f'{remedy}, or delete it')
 
 
 def _settings_of(path, old):

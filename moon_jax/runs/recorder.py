@@ -18,7 +18,7 @@ import numpy as np
 
 from moon_jax.config import Config
 from moon_jax.distributed import processes
-from moon_jax.errors import DivergedError, setting, UserError
+from moon_jax.errors import DivergedError, require, setting, UserError
 from moon_jax.runs import directory as directory_lib
 from moon_jax.runs import identity, saved_models
 from moon_jax.runs import summary as summary_lib
@@ -108,11 +108,10 @@ class Recorder:
     restored = None
     if config.checkpoint_every or workdir.checkpoints.exists():
       self._checkpoints = Checkpoints(workdir.checkpoints, config)
-      if self.rounds_saved != processes.run_on_first_process(
-          lambda: self.rounds_saved):
-        raise UserError(f'workdir={workdir.path}', 'must be the same directory '
-                        'for all processes', 'different checkpoints',
-                        'Name one that they share')
+      require(self.rounds_saved == processes.run_on_first_process(
+          lambda: self.rounds_saved), f'workdir={workdir.path}',
+              'must be the same directory for all processes',
+              'different checkpoints', 'Name one that they share')
       restored = self._checkpoints.restore(self.simulation.state_on_host())
     state, note = restored or (None, {'metrics': None, 'trained': None})
     if restored:
@@ -143,12 +142,10 @@ class Recorder:
 
   def _check_same(self, fingerprints):
     config, own = self.config, self._fingerprints
-    is_same = {name: fingerprints[name] == own[name]
-               for name in ('config', 'dataset', 'partition')}
-    # Checkpoints of earlier versions lack the norms.
-    norms = fingerprints.get('frozen weights', own['frozen weights'])
-    is_same['frozen weights'] = len(norms) == len(own['frozen weights']) and (
-        np.allclose(norms, own['frozen weights'], rtol=1e-4, atol=0))
+    is_same = {name: fingerprints[name] == x for name, x in own.items()}
+    norms, own_norms = fingerprints['frozen weights'], own['frozen weights']
+    is_same['frozen weights'] = len(norms) == len(own_norms) and np.allclose(
+        norms, own_norms, rtol=1e-4, atol=0)
     for name, reason in {
         'config': 'the configuration is another one',
         'dataset': f'{setting("dataset", config.dataset)} '
@@ -159,10 +156,9 @@ class Recorder:
         'frozen weights': 'the frozen part of '
                           f'{setting("model", config.model)} has changed since '
                           'the run began'}.items():
-      if not is_same[name]:
-        raise UserError(f'workdir={self.workdir.path}', 'must hold this run',
-                        f'one of which {reason}', 'Restore what has changed, '
-                        f'or name another {setting("workdir")}')
+      require(is_same[name], f'workdir={self.workdir.path}',
+              'must hold this run', f'one of which {reason}',
+              f'Restore what has changed, or name another {setting("workdir")}')
 
   def add(self, outcome: RoundRecord | DivergedError) -> None:
     """Takes the outcome of a round."""

@@ -288,13 +288,13 @@ class Runs:
   def _agreeing(self, group):
     """Yields runs whose splits allow one program, and how many fit in it."""
     size_of = lambda spec: sum(need.size for need in memory_lib.needs(spec))
-    found: dict[tuple, list[int]] = {}
+    members: dict[tuple, list[int]] = {}
     largest: dict[tuple, RoundSpec] = {}
     for index, spec in zip(group, self.specs(group)):
       facts = tuple(agreement.shared_values(spec).items())
-      found.setdefault(facts, []).append(index)
+      members.setdefault(facts, []).append(index)
       largest[facts] = max(largest.get(facts, spec), spec, key=size_of)
-    for facts, runs in found.items():
+    for facts, runs in members.items():
       exceeds = lambda count: any(
           need.size > need.have
           for need in memory_lib.needs(*[largest[facts]] * count))
@@ -367,8 +367,8 @@ class Runs:
       return self._summary
     workdir = self.runs[index].workdir
     result = workdir.summary()
-    if result is None and (found := workdir.diverged()):
-      result = {'diverged': found['error'], 'rounds': found['rounds']}
+    if result is None and (note := workdir.diverged()):
+      result = {'diverged': note['error'], 'rounds': note['rounds']}
     return result and result | {'workdir': str(workdir.path)}
 
 

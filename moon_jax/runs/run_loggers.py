@@ -119,9 +119,9 @@ class RunLoggers:
 
   def _read(self):
     try:
-      found = json.loads((self._workdir.path / 'loggers.json').read_bytes())
-      loggers = found['loggers']
-      if found['run'] == self._run and all(
+      content = json.loads((self._workdir.path / 'loggers.json').read_bytes())
+      loggers = content['loggers']
+      if content['run'] == self._run and all(
           type(saved['round']) is int for saved in loggers.values()):
         return loggers
     except (OSError, ValueError, TypeError, KeyError, AttributeError):

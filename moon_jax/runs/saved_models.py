@@ -30,7 +30,7 @@ from moon_jax.config import Config, parts
 from moon_jax.data import augment
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files
-from moon_jax.errors import first_line, setting, UserError
+from moon_jax.errors import first_line, require, setting, UserError
 from moon_jax.models.base import Variables
 from moon_jax.runs import checkpoint
 from moon_jax.version import __version__
@@ -74,13 +74,12 @@ class TrainedModel(NamedTuple):
     return outputs
 
   def _check(self, inputs):
-    found, one = list(jnp.shape(inputs)), list(self.input_shape)
-    if len(found) != len(one) + 1 and one:
-      axes = ''.join(f', {size}' for size in one)
-      remedy = ('Add the axis of the batch: inputs[None]'
-                if len(found) == len(one) else 'Reshape them')
-      raise UserError('inputs', f'must be a batch [B{axes}], as in the run',
-                      f'shape {found}', remedy)
+    shape, one = list(jnp.shape(inputs)), self.input_shape
+    axes = ''.join(f', {size}' for size in one)
+    require(not one or len(shape) == len(one) + 1, 'inputs',
+            f'must be a batch [B{axes}], as in the run', f'shape {shape}',
+            'Add the axis of the batch: inputs[None]'
+            if len(shape) == len(one) else 'Reshape them')
     dtype = jnp.result_type(inputs)
     if not self.input_dtype or _kind(dtype) == _kind(self.input_dtype):
       return
@@ -149,10 +148,9 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
       custom network cannot be made: the module that --model named must be
       importable. A warning reports that its file has changed.
   """
-  if not isinstance(path, str | os.PathLike):
-    raise UserError('path', 'must be the path of a work directory',
-                    f'{path!r:.60}', 'Pass for example '
-                    "'runs/digits-moon-0123abcd'")
+  require(isinstance(path, str | os.PathLike), 'path',
+          'must be the path of a work directory', f'{path!r:.60}',
+          "Pass for example 'runs/digits-moon-0123abcd'")
   path = _final_model(files.user_path(path))
   try:
     if not path.exists():
@@ -200,10 +198,10 @@ def load_initial(path: str) -> Variables:
   try:
     if not root.exists():
       raise ValueError('there is no such file or directory')
-    found = _final_model(root)
-    if found == root and (root / 'metrics.jsonl').exists():
+    file = _final_model(root)
+    if file == root and (root / 'metrics.jsonl').exists():
       raise ValueError('the run has no final global model')
-    note, tree = _read(found)
+    note, tree = _read(file)
     if note is None or 'note' not in note:
       return tree
     # A checkpoint. Earlier versions saved a hash of the complete state only,
@@ -221,8 +219,8 @@ def load_initial(path: str) -> Variables:
 
 def _final_model(path: pathlib.Path) -> pathlib.Path:
   """Returns the path of the final model in a work directory, or the path."""
-  found = path / _SAFETENSORS
-  return found if found.exists() else path
+  file = path / _SAFETENSORS
+  return file if file.exists() else path
 
 
 def _is_pickle(path):

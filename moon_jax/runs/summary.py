@@ -80,7 +80,7 @@ def summarize(config: Config, simulation: Simulation,
       **{name: last[name] for name in ('epsilon', 'simulated_seconds')
          if name in last},
       **heldout,
-      **of_validation(config, metrics),
+      **validation_fields(config, metrics),
       **{name: last[name] for name in own_names
          if name in last and not isinstance(last[name], list)},
       **({'clients_left_out': left_out} if left_out else {}),
@@ -99,8 +99,8 @@ def summarize(config: Config, simulation: Simulation,
       'versions': {'moon_jax': __version__, 'jax': jax.__version__,
                    'numpy': np.__version__,
                    'python': platform.python_version()},
-      **({'jax_settings': found} if (
-          found := platforms.rounding_settings()) else {}),
+      **({'jax_settings': changed} if (
+          changed := platforms.rounding_settings()) else {}),
       'command': config.command(),
   }
 
@@ -127,8 +127,8 @@ def is_stopped(config: Config, lines: list[dict[str, Any]]) -> bool:
       for line in lines if line['round'] > start)
 
 
-def of_validation(config: Config, lines: list[dict[str, Any]]
-                  ) -> dict[str, Any]:
+def validation_fields(config: Config, lines: list[dict[str, Any]]
+                      ) -> dict[str, Any]:
   """Returns the fields of summary.json about validation; {} without it."""
   line = best_line(lines)
   if line is None:
@@ -136,7 +136,7 @@ def of_validation(config: Config, lines: list[dict[str, Any]]
   name = measure(line, 'validation')
   stopped = {'stopped_early': True} if is_stopped(config, lines) else {}
   return stopped | {
-      name: [found[name] for found in lines if name in found][-1],
+      name: [other[name] for other in lines if name in other][-1],
       f'best_{name}': line[name],
       'best_validation_round': line['round'],
       f'{measure(line)}_of_best_validation': line[measure(line)]}
@@ -144,18 +144,19 @@ def of_validation(config: Config, lines: list[dict[str, Any]]
 
 def advice(config: Config) -> str:
   """Returns what may make the loss of a configured run not finite, or ''."""
-  found = []
+  reasons = []
   if config.attack.name != 'none':
     rule = (f'give {setting("aggregation")}, such as {ROBUST[0]}'
             if config.aggregation.name == 'average' else
             f'choose another {setting("aggregation")} than '
             f'{config.aggregation}')
-    found.append(f'Hostile clients ({setting("attack", config.attack)}) may be '
-                 f'the reason: {rule} (docs/robust.md)')
+    reasons.append(
+        f'Hostile clients ({setting("attack", config.attack)}) may be the '
+        f'reason: {rule} (docs/robust.md)')
   if multiplier := config.args('privacy').get('noise_multiplier'):
-    found.append('Noise may be the reason: lower '
-                 f'{setting("privacy.noise_multiplier", multiplier)}')
-  return '. '.join(found)
+    reasons.append('Noise may be the reason: lower '
+                   f'{setting("privacy.noise_multiplier", multiplier)}')
+  return '. '.join(reasons)
 
 
 def arithmetic(config: Config) -> str:
@@ -210,7 +211,7 @@ def header(config: Config, simulation: Simulation) -> str:
       + ', on disk once a client has trained' * (
           simulation.client_bytes > 0 and config.client_state == 'disk')]
   if timeline := federation.rounds.timeline:
-    lines.append(_of_time(config, timeline))
+    lines.append(_time_line(config, timeline))
   if spent := privacy_spent(config, simulation, config.num_rounds):
     lines.append(
         f'differential privacy of each {config.privacy.name}: epsilon '
@@ -219,7 +220,7 @@ def header(config: Config, simulation: Simulation) -> str:
   return '\n'.join(lines)
 
 
-def _of_time(config, timeline):
+def _time_line(config, timeline):
   """Returns the line of a header about the simulated time of a run."""
   rounds = config.num_rounds
   steps, more = 'rounds', ''

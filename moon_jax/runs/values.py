@@ -162,8 +162,8 @@ def parse_axis(text: str) -> tuple[str, tuple[Any, ...]]:
   name, equals, listed = text.partition('=')
   where = f'--grid {text}'
   if not equals or not re.fullmatch(r'\w+(\.\w+)?', name):
-    found = re.fullmatch(r'\W*([^\W\d][\w.]*)(?:[\s:=]+(\S.*))?\s*', text)
-    name, given = found.groups() if found else ('NAME', '')
+    match = re.fullmatch(r'\W*([^\W\d][\w.]*)(?:[\s:=]+(\S.*))?\s*', text)
+    name, given = match.groups() if match else ('NAME', '')
     listed = ','.join(re.split(r'[\s,]+', (given or 'VALUE,VALUE').strip()))
     raise UserError('', '--grid must be NAME=V1,V2,...', repr(text),
                     f'Write --grid {name}={listed}')

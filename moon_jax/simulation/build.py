@@ -195,7 +195,7 @@ def _check_keeps_split(config):
           'Use moon_jax.data.split.make, or moon_jax.Federation')
 
 
-@errors.naming(**{name: f'rounds.{name}' for name in (
+@errors.naming(cohorts='cohort', **{name: f'rounds.{name}' for name in (
     'buffer_size', 'concurrency', 'max_staleness', 'over_selection', 'tiers')})
 def _timed(config, clock, sizes_C, cohorts, select, algorithm, traced):
   """Returns rounds that a clock plans, or measures if clients are selected.

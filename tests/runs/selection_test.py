@@ -51,9 +51,10 @@ def test_the_earliest_of_the_best_counts(accuracies, best, since):
     assert summary.is_stopped(config, lines) == (since >= patience)
   assert not summary.is_stopped(Config(), lines)
   if best:
-    assert summary.of_validation(Config(), lines)[
-        'test_accuracy_of_best_validation'] == 1 - accuracies[best - 1]
-    assert summary.of_validation(Config(), lines)['validation_accuracy'] == [
+    fields = summary.validation_fields(Config(), lines)
+    assert fields['test_accuracy_of_best_validation'] == (
+        1 - accuracies[best - 1])
+    assert fields['validation_accuracy'] == [
         a for a in accuracies if a is not None][-1]
 
 
