@@ -243,6 +243,9 @@ class Parameter(NamedTuple):
   run: _Run | None = None
   part_kind: str = ''  # of an argument that is a part itself
   is_file: bool = False  # see `File`
+  most: float = _MAX_INT  # in size, of integers
+  hint: str = ''  # what to give besides the default, for messages
+  if_fraction: str = ''  # what to give instead of a number that is not whole
 
   @property
   def is_argument(self) -> bool:
@@ -263,33 +266,46 @@ class Parameter(NamedTuple):
     if value is None and (self.may_be_none or self.default is None):
       return None
     if self.choices:
-      if value in self.choices:
+      if isinstance(value, typing.Hashable) and value in self.choices:
         return value
-      raise self.error(f'one of {", ".join(map(str, self.choices))}', value)
+      words = [*map(str, self.choices)]
+      raise self.error(f'one of {", ".join(words)}', value,
+                       spelling.remedy(self.name, value, words))
     if self.kind is Part:
       made = normal(self.part_kind, parse(self.part_kind, value))
       make(self.part_kind, made)
       return made
     converted = _converted(self.kind, value)
     if converted is _INVALID:
-      raise self.error(_NOUNS[self.kind], value)
-    if self.kind is int and abs(converted) > _MAX_INT:
-      raise self.error(f'between -{_MAX_INT} and {_MAX_INT}', value)
+      raise self.error(_NOUNS[self.kind], value, self._of_type(value))
     for limit in self.limits:
       attribute, words, is_met = _LIMITS[type(limit)]
       bound = getattr(limit, attribute)
-      if not is_met(converted, bound):  # as for NaN
+      if not is_met(converted, bound):
         raise self.error(f'{words} {bound}', value)
+    if self.kind is int and abs(converted) > self.most:
+      raise self.error(f'at most {self.most}' + ' in size' * (converted < 0),
+                       value)
     if self.kind is float and converted and not TINY <= abs(converted) <= HUGE:
       raise self.error(f'0 or between {TINY} and {HUGE} in size', value)
     return converted
 
-  def error(self, requirement: str, value: Any) -> UserError:
-    return UserError(
-        self.name, f'must be {requirement}',
-        value if isinstance(value, Part) else repr(value),
-        '' if self.default in (inspect.Parameter.empty, None) else
-        f'The default is {setting(self.name, show(self.default))}')
+  def _of_type(self, value):
+    """Returns a remedy for a value of another type, '' for the default."""
+    if callable(value):
+      return 'Pass functions and other values to moon_jax.Federation'
+    if self.kind is not int or not isinstance(value, float):
+      return ''
+    return (f'Pass {setting(self.name, int(value))}' if value.is_integer()
+            else self.if_fraction)
+
+  def error(self, requirement: str, value: Any, remedy: str = '') -> UserError:
+    """Returns what to raise; the default remedy is the default."""
+    if not remedy and self.default not in (inspect.Parameter.empty, None):
+      remedy = f'The default is {setting(self.name, show(self.default))}' + (
+          f'; {self.hint}' * bool(self.hint))
+    return UserError(self.name, f'must be {requirement}',
+                     value if isinstance(value, Part) else repr(value), remedy)
 
 
 _INVALID = object()
@@ -302,7 +318,9 @@ def _converted(kind, value):
   if kind is bool:
     value = {'true': True, 'false': False}.get(value, value) if isinstance(
         value, str) else value
-    return value if isinstance(value, bool) else _INVALID
+    is_bool = isinstance(value, bool) or (
+        str(getattr(value, 'dtype', '')) == 'bool' and not value.ndim)
+    return bool(value) if is_bool else _INVALID
   if kind is int:
     is_int = hasattr(value, '__index__') and not isinstance(value, bool)
     is_one = is_int and not getattr(value, 'ndim', False)

@@ -140,7 +140,7 @@ def test_a_union_keeps_the_order_and_has_each_run_once():
     ({'algorithm.moo': [1]}, 'algorithm=moon has the arguments num_negatives'),
     ({'seed.mu': [1]}, "must name a setting of a run; got 'seed.mu'"),
     (dict(optimizer='sgd'), "optimizer must be a list of values; got 'sgd'"),
-    (dict(seed=[1.]), '^Sweep.grid: seed must be an int; got 1.0'),
+    (dict(seed=[1.]), '^Sweep.grid: seed must be an integer; got 1.0'),
     (dict(seed=range(73), num_rounds=range(1, 138)),
      'at most 10,000 runs; got 10,001'),
     (dict(optimizer=['sgd', 'lyon']),
@@ -192,8 +192,8 @@ def test_arguments_are_parsed(text, expected):
      "the nearest is 'algorithm.mu'"),
     ('algorithm=moom', 'Did you mean --algorithm=moon?'),
     ('algorithm.mu=1,,2', 'Lists in a TOML file may hold empty strings'),
-    ('seed=1.5', "--seed must be an int; got '1.5'"),
-    ('augment=2', "--augment must be a bool; got '2'"),
+    ('seed=1.5', "--seed must be an integer; got '1.5'"),
+    ('augment=2', "--augment must be True or False; got '2'"),
     ('moo=1', "--grid moo=1 must name a setting of a run; got 'moo'"),
 ])
 def test_invalid_arguments_are_errors(text, message, of_command):
