@@ -146,8 +146,11 @@ def _topics(page, is_full):
     return {'Most used flags': [*entries.values()]}
   return {title: [entries[name] for name in names]
           for title, names in TOPICS.items()} | {
-              page.topic: [_entry_of(flags.FLAGS[name], page.placeholders)
-                           for name in _own_names()]}
+              # absl adds to the help that a flag may be repeated.
+              page.topic: [_entry(
+                  name, flags.FLAGS[name].default,
+                  flags.FLAGS[name].help.partition(';\n')[0], None,
+                  page.placeholders.get(name, '')) for name in _own_names()]}
 
 
 def names() -> list[str]:
@@ -163,16 +166,8 @@ def _own_names():
               ('absl', 'orbax'))]
 
 
-def _entry_of(flag, placeholders):
-  choices = getattr(flag.parser, 'enum_values', None)
-  text = flag.help.removeprefix(f'<{"|".join(choices or ())}>: ')
-  text = text.partition(';\n')[0]  # absl adds that a flag may be repeated
-  return _entry(flag.name, flag.default, text, choices,
-                placeholders.get(flag.name, ''), is_full=True)
-
-
 def _entry(name: str, default: Any, text: str, choices: Sequence[str] | None,
-           placeholder: str, is_full: bool) -> tuple[str, str]:
+           placeholder: str, is_full: bool = True) -> tuple[str, str]:
   """Returns (head, text) of a flag; the first sentence if not `is_full`."""
   text = ' '.join(text.split())
   if not is_full:

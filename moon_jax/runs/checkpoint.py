@@ -19,7 +19,6 @@ import hashlib
 import itertools
 import json
 import logging
-import os
 import pathlib
 import sys
 from typing import Any
@@ -34,7 +33,7 @@ from moon_jax.engine import client_store
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.state import State
 from moon_jax.errors import first_line, setting, UserError
-from moon_jax.runs.directory import saved_rounds
+from moon_jax.runs.directory import saved_rounds, write_atomically
 
 _CHUNK_BYTES = 2**26  # of rows that are read at once
 _OTHER_RUN = ('it is from another network, algorithm, number of clients or '
@@ -222,20 +221,19 @@ def _save_rows(path, clients):
   the rows, and memory holds a few of them at a time.
   """
   path.parent.mkdir(exist_ok=True)
-  part, hashed = path.with_name(path.name + '.part'), hashlib.sha256()
+  hashed, row_type = hashlib.sha256(), _row_type(clients.initial)
   run, client = clients.written()
   index = (run * clients.shape[1] + client).astype(np.int64).tobytes()
-  row_type = _row_type(clients.initial)
-  packed = (np.rec.fromarrays(jax.tree.leaves(rows), row_type).tobytes()
-            for _, _, rows in clients.rows())
-  with open(part, 'wb') as file:
+
+  def pieces():
     for content in itertools.chain(
-        [_header(clients.initial, clients.shape, len(run)), index], packed):
+        [_header(clients.initial, clients.shape, len(run)), index], (
+            np.rec.fromarrays(jax.tree.leaves(rows), row_type).tobytes()
+            for _, _, rows in clients.rows())):
       hashed.update(content)
-      file.write(content)
-    file.flush()
-    os.fsync(file.fileno())
-  os.replace(part, path)
+      yield content
+
+  write_atomically(path, pieces())
   return hashed.hexdigest()
 
 

@@ -1,6 +1,6 @@
 """The work directory: configuration, partition, metrics, summary of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import contextlib
 import fcntl
 import hashlib
@@ -334,14 +334,15 @@ def saved_rounds(checkpoints: pathlib.Path, unfinished: bool = False
           if name.isdecimal()]
 
 
-def write_atomically(path: pathlib.Path, content: bytes) -> None:
-  """Writes a file atomically.
+def write_atomically(path: pathlib.Path, content: bytes | Iterable[bytes]
+                     ) -> None:
+  """Writes a file atomically; `content` may be its pieces.
 
   A crash or a power loss leaves either the old or the complete new content.
   """
   part = path.with_name(path.name + '.part')
   with open(part, 'wb') as out:
-    out.write(content)
+    out.writelines([content] if isinstance(content, bytes) else content)
     out.flush()
     os.fsync(out.fileno())
   os.replace(part, path)
