@@ -16,7 +16,6 @@ if TYPE_CHECKING:
   import pandas as pd
 
 NO_VALUE = '-'
-_MAX_NAME = 24  # characters of a client's name that a table shows
 # Columns, the most important first.
 COLUMNS = (
     'client', 'name', 'is_new', 'num_examples', 'times_sampled', 'round',
@@ -39,9 +38,11 @@ def frame(run: Run) -> 'pd.DataFrame':
       rows[client] = {'round': line['round']} | {
           name: values[i] for name, values in columns.items()
           if name != 'client'}
+  partition = run.arrays('partition.npz')
   known = {name: values for name, values in (
-      ('name', run.of_clients('names')), ('num_examples', run.of_clients(
-          'sizes')), ('times_sampled', run.times_sampled()))
+      ('name', partition.get('names')),
+      ('num_examples', partition.get('sizes')),
+      ('times_sampled', run.times_sampled()))
            if values is not None and len(values)}
   count = max([*map(len, known.values()), *(client + 1 for client in rows)],
               default=0)
@@ -121,7 +122,7 @@ def cell(name: str, value: Any) -> str:
   if isinstance(value, bool):
     return 'yes' if value else 'no'
   if name == 'name':  # of a client
-    return str(value)[:_MAX_NAME]
+    return texts.short_names([value])[0]
   if not is_number(value):
     return NO_VALUE
   if name == 'seconds':

@@ -7,7 +7,6 @@ the clients' sizes for Dirichlet 0.5 and 10 clients.
 
 from collections.abc import Sequence
 import functools
-import pathlib
 
 import numpy as np
 
@@ -16,11 +15,9 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data import sources, split
 from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
-from moon_jax.results import figures, heatmap, page, timeline_plot
+from moon_jax.results import figures, page, pictures
 from moon_jax.results.page import Figure
-from moon_jax.results.read import Run
 from moon_jax.runs import values
-from moon_jax.simulation import build
 
 # Published mean and standard deviation of the examples of a client.
 PUBLISHED = {
@@ -93,27 +90,6 @@ def label(config: Config) -> str:
       f'{config.num_clients} clients'])
 
 
-def draw(run: Run, out: pathlib.Path, formats: Sequence[str]
-         ) -> list[pathlib.Path]:
-  """Draws the partition of a run, and with a clock who trains when.
-
-  Returns the files. The run's data are loaded again.
-  """
-  federation = build.federation(run.config)
-  dataset, timeline = federation.data, federation.rounds.timeline
-  names = clients_lib.names(federation.clients)
-  counts_CK = clients_lib.class_counts(
-      dataset.train_labels, federation.clients, dataset.num_classes)
-  drawn = []
-  for ending in formats:
-    drawn.append(out / f'partition.{ending}')
-    heatmap.draw(counts_CK, dataset.class_names, drawn[-1], names)
-    if timeline is not None and timeline.spans:
-      drawn.append(out / f'timeline.{ending}')
-      timeline_plot.draw(timeline, drawn[-1], names)
-  return drawn
-
-
 def _counts(config, dataset):
   """Returns the examples per client and class, int [C, K]."""
   parts = split.make(config, dataset)
@@ -137,7 +113,7 @@ def _heatmap(i, where, counts_CK, class_names):
   sizes = counts_CK.sum(1)
   name = f'partition-{i}'
   svg = figures.svg(functools.partial(
-      heatmap.fill, counts_CK=counts_CK, class_names=class_names),
+      pictures.heat_map, counts_CK=counts_CK, class_names=class_names),
                     _HEIGHT, name)
   return Figure(
       name, svg,

@@ -146,8 +146,8 @@ def rounds(run: Run) -> Table | None:
 def clients_seen(run: Run) -> list[str]:
   """Returns lines about the sizes of clients, and how often they trained."""
   lines = []
-  sizes = run.of_clients('sizes')
-  if sizes is not None and len(sizes):
+  sizes = run.arrays('partition.npz').get('sizes', ())
+  if len(sizes):
     lines.append(f'clients: {len(sizes):,} with {sizes.min():,} to '
                  f'{sizes.max():,} training examples, median '
                  f'{np.median(sizes):,.0f}')

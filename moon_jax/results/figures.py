@@ -32,6 +32,7 @@ from moon_jax.config.methods import METHODS as METHOD_ROWS
 from moon_jax.errors import UserError
 from moon_jax.results import rounds_frame, stats
 from moon_jax.results.read import Run
+from moon_jax.view.text import short_names
 
 if TYPE_CHECKING:
   import pandas as pd
@@ -74,7 +75,6 @@ _LMS_TO_LAB = np.array([[.2104542553, .7936177850, -.0040720468],
                         [1.9779984951, -2.4285922050, .4505937099],
                         [.0259040371, .7827717662, -.8086757660]])
 
-_MAX_NAME = 24  # characters of a client's name
 _MOST_MARKED = 40  # points of a line with markers
 
 # Metrics of the panels of a run, as regular expressions.
@@ -105,6 +105,16 @@ class Line(NamedTuple):
   published: float | None = None
 
 
+class Picture(NamedTuple):
+  """A figure with a file of its own."""
+
+  name: str  # of its files, without ending
+  draw: Callable[[Any], None]  # into an empty figure of matplotlib
+  size: tuple[float, float]  # inches
+  caption: str = ''
+  is_metric: bool = False  # whether users choose its size
+
+
 def empty(width: float, height: float) -> Any:
   """Returns an empty figure, in inches, that needs no display."""
   # pyplot would look for a display and keep each figure in memory.
@@ -113,16 +123,17 @@ def empty(width: float, height: float) -> Any:
   return Figure(figsize=(width, height), layout='constrained')
 
 
-def svg(draw: Callable[[Any], None], height: float, name: str) -> str:
-  """Returns the SVG text of a figure that `draw` fills.
+def svg(draw: Callable[[Any], None], height: float, name: str,
+        width: float = _WIDTH) -> str:
+  """Returns the SVG text of a figure, in inches, that `draw` fills.
 
   The text depends on the arguments only, not on the date or the settings of
   the user; ids within it follow from the name. Texts remain texts, so they are
   set in a font of the reader, which may be narrower or wider: align texts of
   several lines left.
   """
-  with _style(_WIDTH, name):
-    figure = empty(_WIDTH, height)
+  with _style(width, name):
+    figure = empty(width, height)
     draw(figure)
     buffer = io.StringIO()
     figure.savefig(buffer, format='svg', metadata={'Date': None})
@@ -324,33 +335,27 @@ def scatter(panels: Sequence[tuple[str, np.ndarray, Sequence[str]]], name: str
 # --------------------------------------------------------------------- files
 
 
-def save_curves(lines: Sequence[Line], ylabel: str, path: pathlib.Path,
-                xlabel: str = 'round',
-                size: tuple[float, float] | None = None) -> pathlib.Path:
-  """Draws `curves` to a file; returns its path, whose ending may be added.
-
-  Raises:
-    UserError: if the size, width and height in inches, has no room for the
-      labels, or the file cannot be written.
-  """
-  return _save(lambda figure: _draw_curves(figure, lines, ylabel, xlabel), path,
-               (_FILE_WIDTH, max(5., _height(lines))), size)
+def curves_picture(name: str, lines: Sequence[Line], ylabel: str,
+                   xlabel: str = 'round') -> Picture:
+  """Returns the picture of `curves`."""
+  return Picture(
+      name, lambda figure: _draw_curves(figure, lines, ylabel, xlabel),
+      (_FILE_WIDTH, max(5., _height(lines))), is_metric=True)
 
 
-def draw(run: Run, path: pathlib.Path,
-         size: tuple[float, float] | None = None) -> pathlib.Path:
-  """Draws a run to a file; returns its path, whose ending may be added.
+def run_picture(run: Run) -> Picture:
+  """Returns the picture of the metrics of a run.
 
   The panels share one legend: a colour is the same model on the same data.
 
   Raises:
-    UserError: if the run has no metrics yet, the size, width and height in
-      inches, is too small, or the file cannot be written.
+    UserError: if the run has no metrics yet.
   """
   if not run.lines:
     raise UserError('', f'{run.path} must have metrics to plot', 'none yet',
                     'Wait for its first round')
-  return _save(lambda figure: _draw_run(figure, run), path, _RUN_SIZE, size)
+  return Picture('run', lambda figure: _draw_run(figure, run), _RUN_SIZE,
+                 is_metric=True)
 
 
 def _draw_run(figure, run):
@@ -421,16 +426,11 @@ def _client_panel(run, most):
   where = f'clients by accuracy, round {line["round"]}'
   if not len(made) or len(made) > most:
     return made.apply(np.sort), where  # NaN is last
-  names = run.of_clients('names')
+  names = run.arrays('partition.npz').get('names', ())
   numbers = columns['client']
   known = columns.get('name') or [
-      names[client] if names is not None and client < len(names) else client
-      for client in numbers]
-  labels = [name if len(name) <= _MAX_NAME else f'{name[:_MAX_NAME]}…'
-            for name in map(str, known)]
-  if len({*labels}) < len(labels):  # equal once shortened
-    labels = [f'{label} ({client})' for label, client in zip(labels, numbers)]
-  made.index = pd.Index(labels, dtype=object)
+      names[client] if client < len(names) else client for client in numbers]
+  made.index = pd.Index(short_names(known, numbers), dtype=object)
   return made.sort_values(list(made)[:1], kind='stable'), where
 
 
@@ -444,18 +444,31 @@ def plain(metric: str) -> str:
   return _PLAIN.get(metric, stats.words(metric))
 
 
-def _save(draw, path, default, size):
-  """Draws to a file of a size, in inches; None for the default size."""
-  path = path if path.suffix else path.with_name(f'{path.name}.png')
-  width, height = size or default
-  with _style(width, path.stem):
+def save(picture: Picture, directory: pathlib.Path, ending: str,
+         size: tuple[float, float] | None = None) -> pathlib.Path:
+  """Draws a picture to DIRECTORY/NAME.ENDING, which it returns.
+
+  Args:
+    picture: what to draw.
+    directory: of the file.
+    ending: png, pdf or svg.
+    size: inches of a picture of metrics, if users have chosen them.
+
+  Raises:
+    UserError: if the size has no room for the labels, or the file cannot be
+      written.
+  """
+  size = size if picture.is_metric else None
+  width, height = size or picture.size
+  path = directory / f'{picture.name}.{ending}'
+  with _style(width, picture.name):
     made = empty(width, height)
-    draw(made)
+    picture.draw(made)
     if size and not _has_room(made):
       raise UserError(
           'size', 'must have room for the axes and their labels, in texts of '
-          f'{_points(width)} points', f'{width:g}x{height:g}',
-          f'A larger one is {default[0]:g}x{default[1]:.3g}')
+          f'{_points(width)} points', f'{width:g}x{height:g}', 'A larger one '
+          f'is {picture.size[0]:g}x{picture.size[1]:.3g}')
     try:
       made.savefig(path, dpi=_DPI)
       return path

@@ -32,6 +32,7 @@ class Figure(NamedTuple):
   svg: str  # the content of an SVG file
   alt: str  # what the picture shows, for readers who do not see it
   caption: str
+  is_wide: bool = False  # whether it has a row of its own
 
 
 class Page(NamedTuple):
@@ -52,7 +53,9 @@ class Page(NamedTuple):
     place = urllib.parse.quote(figure_dir)
     for part in self.parts:
       if isinstance(part, Figure):
-        part = f'![{part.alt}]({place}/{part.name}.svg)\\\n{part.caption}'
+        title = ' "wide"' * part.is_wide
+        part = (f'![{part.alt}]({place}/{part.name}.svg{title})\\\n'
+                f'{part.caption}')
       blocks += [part] if part else []
     return '\n\n'.join(blocks) + '\n'
 

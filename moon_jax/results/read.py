@@ -55,16 +55,13 @@ class Run(NamedTuple):
     method = METHODS.get(self.config.algorithm.name)
     return method is not None and method.kind == 'personal'
 
-  def of_clients(self, name: str) -> np.ndarray | None:
-    """Returns the "sizes" (training examples), or "names" of all clients.
-
-    None if they are unknown.
-    """
+  def arrays(self, name: str) -> dict[str, np.ndarray]:
+    """Returns the arrays of partition.npz or timeline.npz; {} if unreadable."""
     try:
-      with np.load(self.path / 'partition.npz') as arrays:
-        return arrays[name]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-      return None
+      with np.load(self.path / name) as arrays:
+        return dict(arrays)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+      return {}
 
   def times_sampled(self) -> np.ndarray | None:
     """Returns rounds of each client so far, int [C]; None if unknown."""

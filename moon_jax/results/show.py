@@ -5,14 +5,12 @@ docs/looking_at_runs.md describes it.
 
 import argparse
 from collections.abc import Callable, Sequence
-import functools
-import pathlib
 import re
 import shlex
 import shutil
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TYPE_CHECKING
 
 from moon_jax.cli import command_line, file_command
 from moon_jax.config import Config
@@ -29,6 +27,10 @@ from moon_jax.results import (
 from moon_jax.results.page import Figure, Page
 from moon_jax.results.read import Run
 
+if TYPE_CHECKING:
+  from moon_jax.results.figures import Picture
+
+_ASCII = str.maketrans({'±': '+-', '–': '-', '…': '...'})
 _SECONDS = 2.  # between two looks of --follow
 _FORMATS = 'png', 'pdf', 'svg'
 _MAX_INCHES = 50
@@ -97,9 +99,7 @@ class _View(NamedTuple):
   runs: Sequence[Run]
   title: str
   sections: Sequence[str | Figure]
-  name: str  # of the file of the figure
-  # To a file, of a size in inches.
-  draw: Callable[[pathlib.Path, tuple[float, float] | None], pathlib.Path]
+  pictures: Sequence['Picture']  # with files
   frame: Callable[[], Any]  # a row per run
 
 
@@ -166,8 +166,7 @@ def _is_unicode():
 
 
 def _print(text):
-  print(text if _is_unicode() else text.replace('±', '+-').replace('–', '-'),
-        flush=True)
+  print(text if _is_unicode() else text.translate(_ASCII), flush=True)
 
 
 def _one(path, arguments):
@@ -187,14 +186,15 @@ def _one(path, arguments):
     time.sleep(_SECONDS)
 
   def view():
-    from moon_jax.results import arms, figures, table_page
+    from moon_jax.results import arms, figures, pictures, table_page
 
+    more = pictures.of_run(run)
     return _View(
         [run], run.path.absolute().name, [
             *describe.sections(run), *table_page.curves(
-                arms.of_runs([run]), _drawn([run], read.metric_of([run])))],
-        'run',
-        functools.partial(figures.draw, run), lambda: runs_frame([run]))
+                arms.of_runs([run]), _drawn([run], read.metric_of([run]))),
+            *table_page.pictures(more)],
+        [figures.run_picture(run), *more], lambda: runs_frame([run]))
 
   return view
 
@@ -227,10 +227,9 @@ def _several(paths, arguments):
             *table_page.curves(compared.arms, _drawn(runs, metric)),
             *table_page.commands(compared.arms, shlex.join([
                 'moon-jax', 'show', *arguments.runs]), is_table=False)],
-        metric.replace('_', '-'),
-        lambda file, size: figures.save_curves([
+        [figures.curves_picture(metric.replace('_', '-'), [
             figures.Line(arm.label + n(arm), arm.config.algorithm.name, made)
-            for arm, made in curves], stats.label(metric), file, xlabel, size),
+            for arm, made in curves], stats.label(metric), xlabel)],
         lambda: compare.frame(compared))
 
   return view
@@ -244,11 +243,12 @@ def _drawn(runs, metric):
 
 def _write(out, view, formats, size):
   """Writes a page, tables and figures."""
+  from moon_jax.results import figures
+
   out.mkdir(parents=True, exist_ok=True)
   # First, as a size may be too small.
-  drawn = [view.draw(out / f'{view.name}.{form}', size) for form in formats]
-  if len(view.runs) == 1:
-    drawn += _draw_data(view.runs[0], out, formats)
+  drawn = [figures.save(picture, out, ending, size)
+           for picture in view.pictures for ending in formats]
   written = [Page(view.title, '', view.sections).write(out, 'index')]
   tables = {'runs.csv': view.frame(), 'rounds.csv': rounds_frame(view.runs),
             'clients.csv': clients.frames(view.runs)}
@@ -257,18 +257,6 @@ def _write(out, view, formats, size):
       made.to_csv(out / name, lineterminator='\r\n', errors='backslashreplace')
       written.append(out / name)
   print('\n'.join(map(str, written + drawn)), file=sys.stderr)
-
-
-def _draw_data(run, out, formats):
-  """Draws the partition of a run, if its data can be loaded again."""
-  from moon_jax.results import data_page
-
-  try:
-    return data_page.draw(run, out, formats)
-  except UserError as error:
-    print(f'left out: a picture of the partition, since {error}',
-          file=sys.stderr)
-    return []
 
 
 def _evaluated(paths, metric) -> list[Run]:

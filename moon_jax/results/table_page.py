@@ -355,6 +355,15 @@ def _figure(arms, title, suffix, panels, measure, is_full):
                 f'{what}. After the last round, {last}.', caption)
 
 
+def pictures(drawn: Sequence[figures.Picture]) -> Section:
+  """Returns a section for each picture of a run."""
+  return [part for picture in drawn for part in (
+      f'## {picture.name.capitalize()}', Figure(
+          picture.name, figures.svg(
+              picture.draw, picture.size[1], picture.name, picture.size[0]),
+          picture.caption, picture.caption, is_wide=True))]
+
+
 def time(arms: Sequence[TableArm], is_timed: bool) -> Section:
   """Returns the table of times, communication and hardware.
 

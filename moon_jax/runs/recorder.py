@@ -121,7 +121,8 @@ class Recorder:
       workdir.begin(federation.clients,
                     federation.rounds.cohorts or [],
                     federation.client_tests, federation.validation,
-                    note['metrics'], federation.new_clients)
+                    note['metrics'], federation.new_clients, federation.data,
+                    federation.rounds.timeline)
       self._log.open(workdir.path / 'log.txt')
 
     def cut():

@@ -3,8 +3,11 @@
 Files hold accuracies as fractions; texts for people show them in percent.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+import itertools
 
+_MAX_NAME = 24  # characters of a client's name
 _EXACT = 9  # decimals of a percentage; its mean has three more that are exact
 _BLOCKS, _ASCII_BLOCKS = '▁▂▃▄▅▆▇█', '_.-=+*%#'
 
@@ -24,6 +27,21 @@ def metric(name: str, value: float) -> str:
     return f'{fixed(100 * value, 2)}%'
   is_usual = value == 0 or 1e-3 <= abs(value) < 1e4
   return f'{value:.4f}' if is_usual else f'{value:.3g}'
+
+
+def short_names(names: Iterable[str], numbers: Iterable[int] | None = None
+                ) -> list[str]:
+  """Returns names of clients for a figure: long ones are cut, and end in "…".
+
+  Names that are equal once they are cut get the numbers of their clients, by
+  default their positions.
+  """
+  cut = [name if len(name) <= _MAX_NAME else f'{name[:_MAX_NAME]}…'
+         for name in map(str, names)]
+  counts = Counter(cut)
+  return [name if counts[name] == 1 else f'{name} ({number})'
+          for name, number in zip(
+              cut, itertools.count() if numbers is None else numbers)]
 
 
 def spark_line(values: Sequence[float], width: int,

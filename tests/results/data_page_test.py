@@ -7,9 +7,9 @@ import pytest
 
 from moon_jax.config import Config
 from moon_jax.data import sources, split
-from moon_jax.results import data_page, read
+from moon_jax.results import data_page
 from moon_jax.results.page import Figure, Page
-from support import made_runs, page_checks
+from support import page_checks
 
 CONFIGS = [Config(dataset='digits', partition=f'dirichlet(beta={beta})',
                   seed=seed, algorithm=algorithm, num_clients=5)
@@ -87,11 +87,3 @@ def test_a_data_set_that_cannot_be_loaded_is_named(tmp_path):
       'tiny_imagenet is missing: data_dir must name a directory')
   assert sum(isinstance(part, Figure) for part in sections) == 1
   assert len(data_page.sections([missing])) == 2
-
-
-def test_a_run_with_a_clock_has_two_pictures(tmp_path):
-  run = read.read(made_runs.write(tmp_path / 'run', clock='lognormal'))
-  paths = data_page.draw(run, tmp_path, ['png', 'svg'])
-  assert [path.name for path in paths] == [
-      'partition.png', 'timeline.png', 'partition.svg', 'timeline.svg']
-  assert all(path.stat().st_size > 1000 for path in paths)

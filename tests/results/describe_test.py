@@ -46,7 +46,7 @@ def test_the_command_prints_text_and_writes_files(tmp_path, run):
   out = tmp_path / 'out'
   assert {path.name for path in out.iterdir()} == {
       'index', 'index.html', 'index.md', 'runs.csv', 'rounds.csv',
-      'clients.csv', 'run.png', 'run.svg', 'partition.png', 'partition.svg'}
+      'clients.csv', 'run.png', 'run.svg'}
   assert all(str(out / name) in err for name in ('index.html', 'run.png'))
   assert matplotlib.image.imread(out / 'run.png').ndim == 3
   assert not page_checks.errors((out / 'index.html').read_text())
@@ -140,7 +140,7 @@ def test_a_task_without_accuracies_has_losses(tmp_path, monkeypatch):
   drawn = []
   monkeypatch.setattr(Figure, 'savefig',
                       lambda self, *_, **__: drawn.append(self))
-  figures.draw(run, tmp_path / 'x.png')
+  figures.save(figures.run_picture(run), tmp_path, 'png')
   empty, losses, _, clients = drawn[0].axes
   assert empty.get_title() == 'accuracy: not recorded'
   assert [line.get_label() for line in losses.lines] == [
@@ -232,8 +232,8 @@ def test_directories_of_other_kinds_are_named(tmp_path, run):
   with pytest.raises(UserError, match='got nothing there'):
     read.read(tmp_path / 'none')
   with pytest.raises(UserError, match='must be a directory that can be'):
-    figures.draw(read.read(tmp_path / 'sweep' / 'run'),
-                 tmp_path / 'no' / 'x.png')
+    figures.save(figures.run_picture(read.read(tmp_path / 'sweep' / 'run')),
+                 tmp_path / 'no', 'png')
 
 
 def test_following_prints_until_the_run_ends(tmp_path, monkeypatch, run):

@@ -71,6 +71,11 @@ def test_curves_are_means_and_bands(drawn):
   assert (axes.get_xlabel(), axes.get_ylabel()) == ('round', 'accuracy (%)')
 
 
+def save_curves(lines, ylabel, path, xlabel='round', size=None):
+  figures.save(figures.curves_picture(path.stem, lines, ylabel, xlabel),
+               path.parent, path.suffix[1:], size)
+
+
 def test_methods_have_colours_and_their_lines_become_darker():
   methods = [*figures.COLORS, 'mine']
   assert [color.upper() for color in figures.shades(methods)] == [
@@ -133,7 +138,7 @@ def test_no_leader_crosses_the_lines(tmp_path):
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr('matplotlib.figure.Figure', Kept)
-    figures.save_curves(times, 'accuracy (%)', path, 'seconds')
+    save_curves(times, 'accuracy (%)', path, 'seconds')
   axes, = figures_made[0].axes
   leaders = {text.get_text(): text.arrow_patch for text in axes.texts}
   assert [name for name in leaders if leaders[name]] == ['late']
@@ -186,7 +191,7 @@ def test_files_have_the_size_and_one_measure_of_texts(
   lines = [line(label, 'moon', np.arange(8.).reshape(2, 4) + i)
            for i, label in enumerate(('MOON, mu 1', 'MOON, mu 5',
                                       'FedProx, mu 0.01', 'FedRep'))]
-  figures.save_curves(lines, 'test accuracy (%)', tmp_path / 'x.pdf', size=size)
+  save_curves(lines, 'test accuracy (%)', tmp_path / 'x.pdf', size=size)
   figure, = saved
   assert tuple(figure.get_size_inches()) == size
   assert sizes_of_texts(figure) == {points}
@@ -204,7 +209,7 @@ def test_large_numbers_have_no_factor_beside_the_axis(
     xlabel, ticks, saved, tmp_path):
   curve = line('MOON', 'moon', [[0., 1, 2]])
   curve.curves.index *= 80_000_000
-  figures.save_curves([curve], 'accuracy (%)', tmp_path / 'x.png', xlabel,
+  save_curves([curve], 'accuracy (%)', tmp_path / 'x.png', xlabel,
                       (3.3, 2.4))
   axes, = saved[0].axes
   saved[0].draw_without_rendering()
@@ -220,7 +225,7 @@ def test_large_numbers_have_no_factor_beside_the_axis(
 def test_a_size_without_room_is_an_error(size, count, saved, tmp_path):
   lines = [line(f'number {i}', 'moon', [[0., i]]) for i in range(count)]
   with pytest.raises(UserError, match='size must have room .*8 points; got'):
-    figures.save_curves(lines, 'accuracy (%)', tmp_path / 'x.pdf', size=size)
+    save_curves(lines, 'accuracy (%)', tmp_path / 'x.pdf', size=size)
   assert not saved
 
 
@@ -232,7 +237,7 @@ def test_panels_of_a_run_have_plain_words_and_names(size, saved, tmp_path):
           'client': [2, 0, 1], 'name': ['ann', 'zoe', 'bob'],
           'global_own_accuracy': [.9, .3, .6],
           'local_heldout_accuracy': [.1, None, .2]}})
-  figures.draw(read.read(path), tmp_path / 'x.png', size)
+  figures.save(figures.run_picture(read.read(path)), tmp_path, 'png', size)
   figure, = saved
   assert figure.get_suptitle() == 'FedProx, mu 0.1, digits, seed 0'
   shown = legend(figure)
