@@ -76,7 +76,7 @@ class Arm:
 
     Accuracies and their spreads are in percent.
     """
-    return {seed: _scale(measure) * stats.mean_of_last(found, num_rounds)
+    return {seed: stats.scale(measure) * stats.mean_of_last(found, num_rounds)
             for seed, run in self.runs.items()
             if (found := run.values(measure))}
 
@@ -86,16 +86,12 @@ class Arm:
     Accuracies are in percent. There must be a run.
     """
     rounds = rounds_frame(self.runs.values()).reindex(columns=[measure])
-    return _scale(measure) * rounds[measure].unstack('run')
+    return stats.scale(measure) * rounds[measure].unstack('run')
 
   def summaries(self, name: str) -> list[float]:
     """Returns a number of summary.json, of the runs that have it."""
     return [run.summary[name] for run in self.runs.values()
             if name in run.summary]
-
-
-def _scale(measure):
-  return 100 if 'accuracy' in measure else 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Results of each client of a run."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+import math
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
@@ -109,6 +110,52 @@ def distribution(run: Run) -> Table | None:
           cell(name, float(value)) for value in np.quantile(
               column.dropna(), [*points.values()])]
           for name, column in numbers.items()})
+
+
+# Headers of statistics over clients, and endings of their metrics.
+OVER_CLIENTS = {'mean': '', 'spread': '_std', 'worst tenth': '_worst_tenth',
+                'worst client': '_worst'}
+
+
+def over_clients(title: str, rows: Iterable[tuple[str, str, Iterable[Run]]]
+                 ) -> Table:
+  """Returns statistics over clients, after the last evaluation of runs.
+
+  Rows are (label, metric, runs); the numbers of several runs are means.
+  """
+  rows = [(label, metric, [*runs]) for label, metric, runs in rows]
+  return Table(title, {'': [label for label, *_ in rows]} | {
+      header: [stats.metric_text(metric, [
+          value for run in runs
+          if not math.isnan(value := run.last(metric + ending))], NO_VALUE)
+               for _, metric, runs in rows]
+      for header, ending in OVER_CLIENTS.items()}, (
+          'spread: standard deviation over clients; worst tenth: mean of the '
+          'tenth of the clients with the lowest values',))
+
+
+def sorted_values(runs: Sequence[Run], metric: str) -> 'pd.DataFrame | None':
+  """Returns a metric of clients, the lowest first, by rank and run.
+
+  It is that of the last evaluation of each client, without new ones; None if
+  clients do not have it. If runs have different numbers of clients, ranks are
+  those of the most. Accuracies are in percent.
+  """
+  import pandas as pd
+
+  values = {}
+  for run in runs:
+    made = frame(run)
+    if 'is_new' in made:
+      made = made[~made['is_new'].fillna(False).astype(bool)]
+    if metric in made:
+      values[str(run.path)] = np.sort(made[metric].dropna())
+  count = max(map(len, values.values()), default=0)
+  if not min(map(len, values.values()), default=0):
+    return None
+  return stats.scale(metric) * pd.DataFrame({
+      name: np.interp(np.linspace(0, 1, count), np.linspace(0, 1, len(x)), x)
+      for name, x in values.items()}, index=range(1, count + 1))
 
 
 def ordered(names) -> list[str]:

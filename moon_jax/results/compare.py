@@ -14,7 +14,7 @@ import pandas as pd
 
 from moon_jax.errors import UserError
 from moon_jax.results import arms as arms_lib
-from moon_jax.results import paired, runs_frame, stats
+from moon_jax.results import clients, paired, runs_frame, stats
 from moon_jax.results.arms import Arm
 from moon_jax.results.read import Run
 from moon_jax.results.tables import Table, wrapped
@@ -25,8 +25,7 @@ from moon_jax.view.text import duration, fixed, metric
 # Metrics that are columns beside the one that is compared.
 _ALSO = ('test_accuracy', 'validation_accuracy', *stats.OF_CLIENTS,
          'global_heldout_accuracy', 'new_heldout_accuracy',
-         'new_adapted_heldout_accuracy',
-         *(f'{name}_worst_tenth' for name in stats.OF_CLIENTS), 'epsilon')
+         'new_adapted_heldout_accuracy', 'epsilon')
 
 
 class Compared(NamedTuple):
@@ -151,10 +150,10 @@ def baselines(arms: Sequence[Arm], name: str = '') -> list[Arm | None]:
 
 def text(compared: Compared, width: int = 80) -> str:
   """Returns the tables for a terminal of `width` columns."""
-  found = differences(compared)
-  parts = [introduction(compared), results(compared).text(width),
-           times(compared).text(width), found.text(width) if found else [],
-           notes(compared)]
+  tables = results(compared), over_clients(compared), times(
+      compared), differences(compared)
+  parts = [introduction(compared), *(
+      table.text(width) for table in tables if table), notes(compared)]
   return '\n\n'.join('\n'.join(
       row for line in part for row in wrapped(line, width))
                      for part in parts if part)
@@ -162,10 +161,12 @@ def text(compared: Compared, width: int = 80) -> str:
 
 def sections(compared: Compared) -> list[str]:
   """Returns the parts of a page."""
-  found = differences(compared)
-  return [*introduction(compared), '## Results', results(compared).markdown(),
-          *(['## Differences', found.markdown()] if found else []),
-          '## Rounds and times', times(compared).markdown(),
+  tables = {'Results': results(compared), 'Clients': over_clients(compared),
+            'Differences': differences(compared),
+            'Rounds and times': times(compared)}
+  return [*introduction(compared), *(
+      part for title, table in tables.items() if table
+      for part in (f'## {title}', table.markdown())),
           '\n'.join(f'- {note}' for note in notes(compared))]
 
 
@@ -210,8 +211,8 @@ def results(compared: Compared) -> Table:
   for other in _ALSO:
     if other != name:
       columns[stats.words(other)] = [stats.metric_text(other, [
-          values[-1] for run in arm.runs.values()
-          if (values := run.values(other))], '-') for arm in arms]
+          run.last(other) for run in arm.runs.values()
+          if run.values(other)], '-') for arm in arms]
   notes = []
   if any(len(run.values(name)) < stats.LAST
          for arm in arms for run in arm.runs.values()):
@@ -227,6 +228,25 @@ def results(compared: Compared) -> Table:
         'test accuracy is that of the global model. --client_test_fraction and '
         '--client_eval_every record theirs')
   return Table(stats.title(name), columns, tuple(notes))
+
+
+def metric_over_clients(compared: Compared) -> str | None:
+  """Returns the metric whose distribution over clients is shown, if any.
+
+  It is the one that is compared, or else the first one that all runs have.
+  """
+  common = [name for name in compared.runs[0].means_over_clients() if all(
+      name in run.means_over_clients() for run in compared.runs)]
+  return compared.metric if compared.metric in common else next(
+      iter(common), None)
+
+
+def over_clients(compared: Compared) -> Table | None:
+  """Returns the spread over clients, and the worst ones, of each arm."""
+  name = metric_over_clients(compared)
+  return name and clients.over_clients(
+      f'over clients: {stats.label(name)} after the last evaluation',
+      [(label(arm), name, arm.runs.values()) for arm in compared.arms])
 
 
 def times(compared: Compared) -> Table:
@@ -317,8 +337,10 @@ def frame(compared: Compared) -> pd.DataFrame:
   for arm, target in zip(compared.arms, compared.targets):
     for run in arm.members:
       reached = _reached(run, target, compared.metric)
-      others = {name: values[-1] for name in _ALSO
-                if (values := run.values(name)) and name != compared.metric}
+      others = {name: run.last(name) for name in dict.fromkeys([*_ALSO, *(
+          metric + ending for metric in run.means_over_clients()
+          for ending in clients.OVER_CLIENTS.values())])
+                if run.values(name) and name != compared.metric}
       rows[str(run.path)] = arm.settings | {
           'arm': arm.label, 'metric': compared.metric} | {
               name: made.loc[str(run.path), name] for name in (

@@ -32,7 +32,8 @@ def text(run: Run, width: int = 80, is_unicode: bool = True) -> str:
       table(endpoints(run)) or ['no evaluation yet' if run.lines else
                                 'no metrics' + ' yet' * (
                                     run.state.kind == 'running')],
-      shorten(times(run)), table(_sparks(run, is_unicode)),
+      table(over_clients(run)), shorten(times(run)),
+      table(_sparks(run, is_unicode)),
       table(rounds(run), left_out=True), shorten(clients_seen(run)),
       table(of_clients(run), left_out=True)]
   return '\n\n'.join('\n'.join(part) for part in parts if part)
@@ -40,8 +41,8 @@ def text(run: Run, width: int = 80, is_unicode: bool = True) -> str:
 
 def sections(run: Run) -> list[str | Figure]:
   """Returns the parts of the page of a run."""
-  tables = {'Results': endpoints(run), 'Rounds': rounds(run),
-            'Clients': of_clients(run)}
+  tables = {'Results': endpoints(run), 'Over clients': over_clients(run),
+            'Rounds': rounds(run), 'Clients': of_clients(run)}
   return ['\n\n'.join(header(run)), *(
       part for title, table in tables.items() if table is not None
       for part in (f'## {title}', table._replace(
@@ -87,6 +88,13 @@ def endpoints(run: Run) -> Table | None:
            'mean_of_last_10'))} | {
                'best in round': [str(value['best_round'])
                                  for value in found.values()]})
+
+
+def over_clients(run: Run) -> Table | None:
+  """Returns the spread over clients, and the worst ones; None without any."""
+  names = run.means_over_clients()
+  return clients.over_clients('over clients, after the last evaluation', [
+      (stats.label(name), name, [run]) for name in names]) if names else None
 
 
 def times(run: Run) -> list[str]:
@@ -173,6 +181,6 @@ def _metrics(run):
   """Returns the names of the metrics of rounds, in the order of columns."""
   return clients.ordered({
       name for line in run.lines for name, value in line.items()
-      if is_number(value) and not name.endswith('_std')
-      and name not in (
+      if is_number(value) and not name.endswith(
+          ('_std', '_weighted', '_worst_tenth', '_worst')) and name not in (
           'round', 'seconds', 'examples_per_second', 'test_examples')})

@@ -209,7 +209,7 @@ def _draw_curves(figure, lines, ylabel, xlabel='round'):
     if len(means):
       ends.append((means.iloc[-1], means.index[-1], line, color))
   ax.set(xlabel=xlabel, ylabel=ylabel)
-  if xlabel.startswith('round'):
+  if xlabel.startswith(('round', 'client')):
     _set_integer_ticks(ax)
   else:  # 200 MB; a factor of 1e8 would be written over the label
     ax.xaxis.set_major_formatter(EngFormatter(
@@ -336,11 +336,11 @@ def scatter(panels: Sequence[tuple[str, np.ndarray, Sequence[str]]], name: str
 
 
 def curves_picture(name: str, lines: Sequence[Line], ylabel: str,
-                   xlabel: str = 'round') -> Picture:
+                   xlabel: str = 'round', caption: str = '') -> Picture:
   """Returns the picture of `curves`."""
   return Picture(
       name, lambda figure: _draw_curves(figure, lines, ylabel, xlabel),
-      (_FILE_WIDTH, max(5., _height(lines))), is_metric=True)
+      (_FILE_WIDTH, max(5., _height(lines))), caption, is_metric=True)
 
 
 def run_picture(run: Run) -> Picture:
@@ -431,7 +431,9 @@ def _client_panel(run, most):
   known = columns.get('name') or [
       names[client] if client < len(names) else client for client in numbers]
   made.index = pd.Index(short_names(known, numbers), dtype=object)
-  return made.sort_values(list(made)[:1], kind='stable'), where
+  first = [name for name in stats.OF_CLIENTS if name in made] or [*made]
+  return made.sort_values(first[:1], kind='stable'), (
+      f'clients by accuracy of {plain(first[0])}, round {line["round"]}')
 
 
 def plain(metric: str) -> str:

@@ -6,6 +6,7 @@ It imports no JAX, so that commands that only look at runs start fast.
 from collections.abc import Iterable
 import fcntl
 import glob
+import math
 import pathlib
 import re
 import statistics
@@ -91,6 +92,17 @@ class Run(NamedTuple):
   def values(self, name: str) -> list[float]:
     """Returns a metric in the rounds that have it."""
     return [value for _, value in self.series(name)]
+
+  def last(self, name: str) -> float:
+    """Returns the last value of a metric; NaN without any."""
+    return (self.values(name) or [math.nan])[-1]
+
+  def means_over_clients(self) -> list[str]:
+    """Returns the metrics whose distribution over clients is recorded."""
+    names = {name.removesuffix('_worst_tenth') for line in self.lines
+             for name in line if name.endswith('_worst_tenth')}
+    return sorted(names, key=lambda name: (
+        'accuracy' not in name, [*stats.OF_CLIENTS, name].index(name), name))
 
   def measure(self, part: str = 'test') -> str | None:
     """Returns `status.measure`; None if the run has none yet."""

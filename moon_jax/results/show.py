@@ -189,6 +189,8 @@ def _one(path, arguments):
     from moon_jax.results import arms, figures, pictures, table_page
 
     more = pictures.of_run(run)
+    more += _sorted_clients([(arm, arm.title) for arm in arms.of_runs([run])],
+                            next(iter(run.means_over_clients()), ''))
     return _View(
         [run], run.path.absolute().name, [
             *describe.sections(run), *table_page.curves(
@@ -221,18 +223,34 @@ def _several(paths, arguments):
     xlabel = x.replace('_', ' ') + (
         f' (means and ranges of {max(counts)} runs)'
         if counts != {1} and len(counts) == 1 else '')
+    over = _sorted_clients([(arm, arm.label + n(arm)) for arm, _ in curves],
+                           compare.metric_over_clients(compared))
     return _View(
         compared.runs, f'Runs of {" ".join(arguments.runs)}', [
             *compare.sections(compared),
             *table_page.curves(compared.arms, _drawn(runs, metric)),
+            *table_page.pictures(over),
             *table_page.commands(compared.arms, shlex.join([
                 'moon-jax', 'show', *arguments.runs]), is_table=False)],
         [figures.curves_picture(metric.replace('_', '-'), [
             figures.Line(arm.label + n(arm), arm.config.algorithm.name, made)
-            for arm, made in curves], stats.label(metric), xlabel)],
+            for arm, made in curves], stats.label(metric), xlabel), *over],
         lambda: compare.frame(compared))
 
   return view
+
+
+def _sorted_clients(arms, metric):
+  """Returns the picture of a metric of clients, if they have it, in a list."""
+  from moon_jax.results import figures
+
+  lines = [figures.Line(label, arm.config.algorithm.name, values)
+           for arm, label in arms if (values := clients.sorted_values(
+               [*arm.runs.values()], metric)) is not None]
+  return [figures.curves_picture(
+      'clients', lines, stats.label(metric), 'clients, the lowest first',
+      'Each client after its last evaluation, sorted; the mean and the range '
+      'over runs of each rank.')] if lines else []
 
 
 def _drawn(runs, metric):

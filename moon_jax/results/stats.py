@@ -25,7 +25,7 @@ _EXPLAINED = {
     'global_heldout_accuracy': "of the global model on clients' held-out "
                                'examples'}
 _LOWER_IS_BETTER = re.compile(
-    r'(loss|entropy|error|mse|mae|perplexity|ece|drift|epsilon)$')
+    r'(loss|entropy|error|mse|mae|perplexity|ece|drift|epsilon|_std)$')
 
 
 def words(metric: str) -> str:
@@ -43,6 +43,11 @@ def title(metric: str) -> str:
   """Returns a metric with its unit, and what it is of."""
   explained = _EXPLAINED.get(metric)
   return label(metric) + (f', {explained}' if explained else '')
+
+
+def scale(metric: str) -> int:
+  """Returns the factor of a metric in tables: accuracies are in percent."""
+  return 100 if 'accuracy' in metric else 1
 
 
 def is_better_lower(metric: str) -> bool:
@@ -100,8 +105,8 @@ def mean_and_std(values: Sequence[float], digits: int, scale: float = 1.,
 
 def metric_text(name: str, values: Sequence[float], missing: str = '') -> str:
   """Formats the mean and the deviation of a metric; accuracies in percent."""
-  digits, scale = (1, 100) if 'accuracy' in name else (4, 1)
-  return mean_and_std(values, digits, scale, missing)
+  return mean_and_std(
+      values, 1 if 'accuracy' in name else 4, scale(name), missing)
 
 
 def range_text(values: Iterable[int], to: str = ' to ') -> str:

@@ -50,7 +50,8 @@ class Table(NamedTuple):
 
 def wrapped(line: str, width: int) -> list[str]:
   """Returns a line in lines that fit on a terminal."""
-  return (textwrap.wrap(line, width, subsequent_indent='  ')
+  return (textwrap.wrap(line, width, subsequent_indent='  ',
+                        break_on_hyphens=False)
           if len(line) > width else [line])
 
 

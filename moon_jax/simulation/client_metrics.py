@@ -130,6 +130,7 @@ def over_clients(name: str, outcomes: Outcomes,
     if metric == 'accuracy' and not is_short:
       values['accuracy_worst_tenth'] = (  # NaN if any is, as the mean
           np.sort(mean_C)[:num_worst].mean() + 0 * mean_C.mean())
+      values['accuracy_worst'] = mean_C.min()
   if not is_short:
     values['loss'] = (loss_sum / counts).mean()
   return {f'{name}_{key}': plain(value) for key, value in values.items()}

@@ -4,11 +4,12 @@ import functools
 import json
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import moon_jax as mj
-from moon_jax.results import show, tables
+from moon_jax.results import clients, read, show, tables
 from support import made_runs
 
 
@@ -252,3 +253,62 @@ def test_columns_without_room_follow_in_a_second_block():
               'a    1         x', 'b    2         y']
   assert 'columns that' in table.text(12, left_out=True)
   assert '| a | 1 | xxxxxxxxx |' in table.markdown()
+
+
+def spread_over_clients(tmp_path):
+  """Runs of two methods; returns the accuracies of 20 clients of each."""
+  rng, accuracies = np.random.default_rng(0), {}
+  for algorithm in 'fedavg', 'fedrep':
+    for seed in 0, 1:
+      x = accuracies[algorithm, seed] = rng.uniform(size=20)
+      statistics = {'': x.mean(), '_std': x.std(), '_worst': x.min(),
+                    '_worst_tenth': np.sort(x)[:2].mean()}
+      made_runs.write(tmp_path / f'{algorithm}{seed}', algorithm=algorithm,
+                      seed=seed, num_clients=20, more={
+          'clients': {'client': [*range(20)], _PERSONAL: x.tolist()}} | {
+              _PERSONAL + ending: value
+              for ending, value in statistics.items()})
+  return accuracies
+
+
+_PERSONAL = 'personal_heldout_accuracy'
+
+
+def test_the_spread_over_clients_is_shown(tmp_path, run):
+  """Mean over runs of the mean, the deviation and the worst of clients."""
+  accuracies = spread_over_clients(tmp_path)
+  status, out, err = run(tmp_path, f'--out={tmp_path}/out', '--format=svg')
+  assert status == 0, err
+  rows = table_of(out, 'over clients: personal held-out accuracy (%)')
+  for method, name in ('FedAvg', 'fedavg'), ('FedRep', 'fedrep'):
+    runs = [accuracies[name, seed] for seed in (0, 1)]
+    expected = [
+        np.mean([100 * function(x) for x in runs]) for function in (
+            np.mean, np.std, lambda x: np.sort(x)[:2].mean(), np.min)]
+    assert [float(x) for x in rows[method][::3]] == pytest.approx(
+        expected, abs=.051)
+  frame = pd.read_csv(tmp_path / 'out' / 'runs.csv')
+  assert sorted(frame[f'{_PERSONAL}_worst']) == pytest.approx(sorted(
+      x.min() for x in accuracies.values()))
+  rounds = mj.results(tmp_path / 'fedrep0').rounds
+  assert rounds[f'{_PERSONAL}_std'].iloc[-1] == pytest.approx(
+      accuracies['fedrep', 0].std())
+  assert '## Clients' in (tmp_path / 'out' / 'index.md').read_text()
+  svg = (tmp_path / 'out' / 'clients.svg').read_text()
+  assert {'FedAvg', 'FedRep', 'clients, the lowest first'} <= {
+      *re.findall('>([^<>]+)</text>', svg)}
+  _, out, _ = run(tmp_path / 'fedrep1')
+  row = next(line for line in out[out.index('over clients'):].splitlines()
+             if line.startswith('personal'))
+  assert float(row.split()[-1]) == pytest.approx(
+      100 * accuracies['fedrep', 1].min(), abs=.051)
+
+
+def test_sorted_clients_are_those_of_each_run(tmp_path):
+  accuracies = spread_over_clients(tmp_path)
+  runs = [read.read(tmp_path / f'fedavg{seed}') for seed in (0, 1)]
+  made = clients.sorted_values(runs, _PERSONAL)
+  np.testing.assert_allclose(made.to_numpy(), 100 * np.sort(np.stack(
+      [accuracies['fedavg', seed] for seed in (0, 1)], 1), axis=0))
+  assert made.index.tolist() == [*range(1, 21)]
+  assert clients.sorted_values(runs, 'another') is None

@@ -220,6 +220,7 @@ def test_accuracies_equal_a_loop_over_clients(part, changes, monkeypatch):
     assert line[f'{name}_heldout_accuracy_std'] == pytest.approx(
         accuracies.std())
     assert line[f'{name}_heldout_accuracy_worst_tenth'] == accuracies.min()
+    assert line[f'{name}_heldout_accuracy_worst'] == accuracies.min()
     assert line[f'{name}_heldout_loss'] == pytest.approx(loss.mean(), rel=1e-5)
     for client, value in zip(columns['client'],
                              columns[f'{name}_heldout_accuracy']):
@@ -261,7 +262,8 @@ def test_metrics_by_hand():
   assert found == {
       'x_accuracy': .5, 'x_accuracy_weighted': 3 / 8,
       'x_accuracy_std': pytest.approx((1 / 6)**.5),
-      'x_accuracy_worst_tenth': 0., 'x_loss': pytest.approx(4 / 3)}
+      'x_accuracy_worst_tenth': 0., 'x_accuracy_worst': 0.,
+      'x_loss': pytest.approx(4 / 3)}
   diverged = Outcomes(
       {'accuracy': np.array([1, 1])}, np.array([1., np.inf]), np.array([1, 2]))
   found = client_metrics.over_clients('x', diverged)
@@ -269,7 +271,7 @@ def test_metrics_by_hand():
   # NaN logits are a prediction of class 0, which says nothing.
   found = client_metrics.over_clients('x', diverged.known())
   assert found['x_accuracy'] is found['x_accuracy_weighted'] is (
-      found['x_accuracy_worst_tenth']) is None
+      found['x_accuracy_worst_tenth']) is found['x_accuracy_worst'] is None
   assert diverged.known().columns('x') == {'x_accuracy': [1., None]}
   nothing = Outcomes({'accuracy': np.zeros(4)}, *np.zeros((2, 4)))
   assert client_metrics.over_clients('x', nothing) == {}
@@ -278,6 +280,7 @@ def test_metrics_by_hand():
       {'accuracy': np.pad(np.arange(20)[::-1], (0, 20))}, np.zeros(40),
       np.repeat([100, 0], 20)))
   assert of_twenty['x_accuracy_worst_tenth'] == pytest.approx(.005)
+  assert of_twenty['x_accuracy_worst'] == 0
 
 
 def test_further_test_sets_are_those_of_each_run():
