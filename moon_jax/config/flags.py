@@ -315,9 +315,10 @@ class Config:
       ('cohort', 'all', 'both'),
       page='metrics.md#all-clients', role='recorded')
   metrics: str = flag(
-      '', 'Further metrics of the test set, comma-separated: '
-      'per_class_accuracy, balanced_accuracy, confusion, f1, top5, ece; or '
-      'your own as MODULE:FUNCTION, a function of the logits and the labels '
+      '', 'Further metrics of the test set and, as far as they are numbers, of '
+      "clients' held-out data, comma-separated: per_class_accuracy, "
+      'balanced_accuracy, confusion, f1, auroc, top5, ece; or your own as '
+      'MODULE:FUNCTION, a function of the logits and the labels '
       '(docs/metrics.md).', placeholder='NAME,...', role='recorded')
 
   workdir: str = flag(

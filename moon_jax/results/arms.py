@@ -12,8 +12,7 @@ import pathlib
 import statistics
 from typing import Any, TYPE_CHECKING
 
-from moon_jax.config import Config, FACTS, flags_with, PARTS, parts
-from moon_jax.config.methods import METHODS
+from moon_jax.config import Config, FACTS, flags_with, methods, PARTS, parts
 from moon_jax.errors import UserError
 from moon_jax.results import paired, read, rounds_frame, stats, table_file
 from moon_jax.results.paired import Comparison
@@ -311,7 +310,7 @@ def _title(arm, arms):
   ours = values.arguments(arm.config, 'algorithm')
   others = [values.arguments(other.config, 'algorithm') for other in arms
             if other.config.algorithm.name == name]
-  return ', '.join([METHODS[name].title if name in METHODS else name, *(
+  return ', '.join([methods.title(name), *(
       f'{argument} {values.show(value)}' for argument, value in ours.items()
       if f'algorithm.{argument}' not in arm.settings
       and any(other.get(argument) != value for other in others))])

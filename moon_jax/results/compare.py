@@ -14,10 +14,10 @@ import pandas as pd
 
 from moon_jax.errors import UserError
 from moon_jax.results import arms as arms_lib
-from moon_jax.results import clients, paired, runs_frame, stats
+from moon_jax.results import clients, paired, runs_frame, stats, tables
 from moon_jax.results.arms import Arm
 from moon_jax.results.read import Run
-from moon_jax.results.tables import Table, wrapped
+from moon_jax.results.tables import Table
 from moon_jax.runs import values
 from moon_jax.runs.values import SEEDS
 from moon_jax.view.text import duration, fixed, metric
@@ -150,23 +150,17 @@ def baselines(arms: Sequence[Arm], name: str = '') -> list[Arm | None]:
 
 def text(compared: Compared, width: int = 80) -> str:
   """Returns the tables for a terminal of `width` columns."""
-  tables = results(compared), over_clients(compared), times(
-      compared), differences(compared)
-  parts = [introduction(compared), *(
-      table.text(width) for table in tables if table), notes(compared)]
-  return '\n\n'.join('\n'.join(
-      row for line in part for row in wrapped(line, width))
-                     for part in parts if part)
+  return tables.terminal([
+      introduction(compared), results(compared), over_clients(compared),
+      times(compared), differences(compared), notes(compared)], width)
 
 
 def sections(compared: Compared) -> list[str]:
   """Returns the parts of a page."""
-  tables = {'Results': results(compared), 'Clients': over_clients(compared),
-            'Differences': differences(compared),
-            'Rounds and times': times(compared)}
-  return [*introduction(compared), *(
-      part for title, table in tables.items() if table
-      for part in (f'## {title}', table.markdown())),
+  return [*introduction(compared), *tables.sections({
+      'Results': results(compared), 'Clients': over_clients(compared),
+      'Differences': differences(compared),
+      'Rounds and times': times(compared)}),
           '\n'.join(f'- {note}' for note in notes(compared))]
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from moon_jax.config import Config, FACTS
-from moon_jax.results import clients, stats
+from moon_jax.results import clients, stats, tables
 from moon_jax.results.page import Figure
 from moon_jax.results.read import Run
-from moon_jax.results.tables import Table, wrapped
+from moon_jax.results.tables import Table
 from moon_jax.runs.identity import IDENTITY
 from moon_jax.view import text as texts
 from moon_jax.view.status import is_number
@@ -24,29 +24,19 @@ _NUM_SPARKS = 8  # metrics that have a spark line
 
 def text(run: Run, width: int = 80, is_unicode: bool = True) -> str:
   """Returns the whole text, of lines for a terminal of `width` columns."""
-  shorten = lambda lines: [
-      row for line in lines for row in wrapped(line, width)]
-  table = lambda found, **options: found.text(width, **options) if found else []
-  parts = [
-      shorten(header(run)),
-      table(endpoints(run)) or ['no evaluation yet' if run.lines else
-                                'no metrics' + ' yet' * (
-                                    run.state.kind == 'running')],
-      table(over_clients(run)), shorten(times(run)),
-      table(_sparks(run, is_unicode)),
-      table(rounds(run), left_out=True), shorten(clients_seen(run)),
-      table(of_clients(run), left_out=True)]
-  return '\n\n'.join('\n'.join(part) for part in parts if part)
+  nothing = 'no evaluation yet' if run.lines else 'no metrics' + ' yet' * (
+      run.state.kind == 'running')
+  return tables.terminal([
+      header(run), endpoints(run) or [nothing], over_clients(run), times(run),
+      _sparks(run, is_unicode), rounds(run), clients_seen(run),
+      of_clients(run)], width)
 
 
 def sections(run: Run) -> list[str | Figure]:
   """Returns the parts of the page of a run."""
-  tables = {'Results': endpoints(run), 'Over clients': over_clients(run),
-            'Rounds': rounds(run), 'Clients': of_clients(run)}
-  return ['\n\n'.join(header(run)), *(
-      part for title, table in tables.items() if table is not None
-      for part in (f'## {title}', table._replace(
-          title=table.title or title).markdown()))]
+  return ['\n\n'.join(header(run)), *tables.sections({
+      'Results': endpoints(run), 'Over clients': over_clients(run),
+      'Rounds': rounds(run), 'Clients': of_clients(run)})]
 
 
 def header(run: Run) -> list[str]:
@@ -148,7 +138,8 @@ def rounds(run: Run) -> Table | None:
   return Table(f'rounds{few}', {
       stats.words(name): [clients.cell(name, line.get(name))
                             for line in lines]
-      for name in ('round', 'seconds', *_metrics(run))}) if lines else None
+      for name in ('round', 'seconds', *_metrics(run))}, is_cut=True
+               ) if lines else None
 
 
 def clients_seen(run: Run) -> list[str]:
@@ -173,8 +164,9 @@ def of_clients(run: Run) -> Table | None:
   """Returns the results of clients, of many their quantiles; None without."""
   if run.line_of_clients() is None:
     return None
-  return (clients.table(run) if run.config.num_clients <= _MAX_ROWS
+  made = (clients.table(run) if run.config.num_clients <= _MAX_ROWS
           else clients.distribution(run))
+  return made and made._replace(is_cut=True)
 
 
 def _metrics(run):

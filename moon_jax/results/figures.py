@@ -27,8 +27,8 @@ import warnings
 import numpy as np
 from scipy import optimize
 
+from moon_jax.config import methods
 from moon_jax.config.kinds import METHODS
-from moon_jax.config.methods import METHODS as METHOD_ROWS
 from moon_jax.errors import UserError
 from moon_jax.results import rounds_frame, stats
 from moon_jax.results.read import Run
@@ -404,9 +404,8 @@ def _draw_run(figure, run):
 def _title_of(run):
   """Returns the method with its arguments, the data set, seed and state."""
   algorithm, config = run.config.algorithm, run.config
-  name = algorithm.name
   return ', '.join([
-      METHOD_ROWS[name].title if name in METHOD_ROWS else name,
+      methods.title(algorithm.name),
       *(f'{argument} {value}' for argument, value in algorithm.arguments),
       config.dataset, f'seed {config.seed}',
       *([] if run.state.kind == 'finished' else [run.state.kind])])
@@ -432,8 +431,7 @@ def _client_panel(run, most):
       names[client] if client < len(names) else client for client in numbers]
   made.index = pd.Index(short_names(known, numbers), dtype=object)
   first = [name for name in stats.OF_CLIENTS if name in made] or [*made]
-  return made.sort_values(first[:1], kind='stable'), (
-      f'clients by accuracy of {plain(first[0])}, round {line["round"]}')
+  return made.sort_values(first[:1], kind='stable'), where
 
 
 def plain(metric: str) -> str:

@@ -248,7 +248,7 @@ def _sorted_clients(arms, metric):
            for arm, label in arms if (values := clients.sorted_values(
                [*arm.runs.values()], metric)) is not None]
   return [figures.curves_picture(
-      'clients', lines, stats.label(metric), 'clients, the lowest first',
+      'sorted-clients', lines, stats.label(metric), 'clients, the lowest first',
       'Each client after its last evaluation, sorted; the mean and the range '
       'over runs of each rank.')] if lines else []
 

@@ -358,7 +358,7 @@ def _figure(arms, title, suffix, panels, measure, is_full):
 def pictures(drawn: Sequence[figures.Picture]) -> Section:
   """Returns a section for each picture of a run."""
   return [part for picture in drawn for part in (
-      f'## {picture.name.capitalize()}', Figure(
+      f'## {picture.name.capitalize().replace("-", " ")}', Figure(
           picture.name, figures.svg(
               picture.draw, picture.size[1], picture.name, picture.size[0]),
           picture.caption, picture.caption, is_wide=True))]

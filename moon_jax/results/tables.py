@@ -1,6 +1,6 @@
 """Tables of results: values that terminals, pages and CSV files show."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import textwrap
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ class Table(NamedTuple):
   title: str
   columns: Mapping[str, Sequence[str]]  # cells by header
   notes: tuple[str, ...] = ()  # below it
+  is_cut: bool = False  # whether columns without room are only named
 
   @property
   def shown(self) -> dict[str, Sequence[str]]:
@@ -25,14 +26,14 @@ class Table(NamedTuple):
     return {name: self.columns[name] for name in names if name in names[:1]
             or any(cell.strip('-–') for cell in self.columns[name])}
 
-  def text(self, width: int, left_out: bool = False) -> list[str]:
+  def text(self, width: int) -> list[str]:
     """Returns the lines of the table for a terminal of `width` columns.
 
     Headers, and then the first cells, are broken if the table is too wide.
-    Columns for which there is no room follow below in a second block, or with
-    `left_out` are only named.
+    Columns for which there is no room follow below in a second block, or are
+    only named.
     """
-    blocks, missing = _blocks(self.shown, width, left_out)
+    blocks, missing = _blocks(self.shown, width, self.is_cut)
     lines = [*wrapped(self.title, width)] if self.title else []
     for i, block in enumerate(blocks):
       lines += [''] * bool(i) + _aligned(block, width)
@@ -48,6 +49,21 @@ class Table(NamedTuple):
     return '\n\n'.join([page.table(self.title, rows), *self.notes])
 
 
+def terminal(parts: Iterable[Table | Sequence[str] | None], width: int) -> str:
+  """Returns tables, and paragraphs of lines, for a terminal."""
+  return '\n\n'.join('\n'.join(
+      part.text(width) if isinstance(part, Table) else
+      [row for line in part for row in wrapped(line, width)])
+                     for part in parts if part)
+
+
+def sections(tables: Mapping[str, Table | None]) -> list[str]:
+  """Returns the sections of a page that have a table, by title."""
+  return [part for title, table in tables.items() if table
+          for part in (f'## {title}', table._replace(
+              title=table.title or f'{title} of the run').markdown())]
+
+
 def wrapped(line: str, width: int) -> list[str]:
   """Returns a line in lines that fit on a terminal."""
   return (textwrap.wrap(line, width, subsequent_indent='  ',
@@ -55,7 +71,7 @@ def wrapped(line: str, width: int) -> list[str]:
           if len(line) > width else [line])
 
 
-def _blocks(columns, width, left_out):
+def _blocks(columns, width, is_cut):
   """Returns columns in blocks that fit, and the names of what is left out."""
   (first, labels), *others = columns.items()
   blocks, missing = [{first: labels}], []
@@ -64,7 +80,7 @@ def _blocks(columns, width, left_out):
     if len(blocks[-1]) == 1 or sum(_widths(block, width)) + _GAP * (
         len(block) - 1) <= width:
       blocks[-1] = block
-    elif left_out:
+    elif is_cut:
       missing.append(name)
     else:
       blocks.append({first: labels, name: cells})

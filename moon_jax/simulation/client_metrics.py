@@ -14,6 +14,8 @@ import numpy as np
 from moon_jax.simulation.metric_functions import plain
 from moon_jax.simulation.records import LastRound
 
+_LOWER_IS_BETTER = 'ece', 'error', 'loss', 'mse', 'mae'  # endings of metrics
+
 
 class Outcomes(NamedTuple):
   """Results of `moon_jax.tasks.Task` for each example, or sums of them.
@@ -24,16 +26,19 @@ class Outcomes(NamedTuple):
   metrics: dict[str, Any]  # such as accuracy, int32
   loss: Any  # float32
   counts: Any = ()  # int [C], of predictions; 0 for clients without examples
+  values: Any = {}  # of `Federation.metrics` of each client, [C], NaN without
 
   def columns(self, name: str) -> dict[str, list[float | None]]:
-    """The mean of each metric for each client.
+    """The mean of each metric, and the values, for each client.
 
     None without examples, and if it is not finite.
     """
     mean = lambda sum_C: np.where(
         self.counts > 0, sum_C / np.maximum(self.counts, 1), np.nan)
     return {f'{name}_{metric}': plain(mean(sum_C))
-            for metric, sum_C in self.metrics.items()}
+            for metric, sum_C in self.metrics.items()} | {
+                f'{name}_{metric}': plain(x_C)
+                for metric, x_C in self.values.items()}
 
   def select(self, clients: Any) -> 'Outcomes':
     """Returns those of some clients."""
@@ -118,9 +123,13 @@ def over_clients(name: str, outcomes: Outcomes,
   has_C = outcomes.counts > 0
   if not has_C.any():
     return {}
-  metrics, loss_sum, counts = outcomes.select(has_C)
-  num_worst = max(1, len(counts) // 10)
+  metrics, loss_sum, counts, values_C = outcomes.select(has_C)
   values = {}
+  for metric, x_C in values_C.items():
+    x_C = x_C[np.isfinite(x_C)]
+    if len(x_C):
+      values |= {metric: x_C.mean(), f'{metric}_std': x_C.std(),
+                 **_worst(metric, x_C)}
   for metric, sum_C in metrics.items():
     mean_C = sum_C / counts
     values[metric] = mean_C.mean()
@@ -128,9 +137,18 @@ def over_clients(name: str, outcomes: Outcomes,
       values[f'{metric}_weighted'] = sum_C.sum() / counts.sum()
     values[f'{metric}_std'] = mean_C.std()
     if metric == 'accuracy' and not is_short:
-      values['accuracy_worst_tenth'] = (  # NaN if any is, as the mean
-          np.sort(mean_C)[:num_worst].mean() + 0 * mean_C.mean())
-      values['accuracy_worst'] = mean_C.min()
+      values |= _worst(metric, mean_C)
   if not is_short:
     values['loss'] = (loss_sum / counts).mean()
   return {f'{name}_{key}': plain(value) for key, value in values.items()}
+
+
+def _worst(metric, x_C):
+  """Returns the mean of the worst tenth of clients, and the worst value."""
+  worst_C = np.sort(x_C)  # NaN is last
+  if metric.endswith(_LOWER_IS_BETTER):
+    worst_C = worst_C[::-1]
+  nan = 0 * x_C.mean()  # if any is, as the mean
+  return {f'{metric}_worst_tenth':
+          worst_C[:max(1, len(x_C) // 10)].mean() + nan,
+          f'{metric}_worst': worst_C[0] + nan}

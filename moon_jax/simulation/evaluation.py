@@ -84,6 +84,7 @@ def batched(inputs: np.ndarray, labels: np.ndarray, mesh: Mesh,
 NOTHING = lambda outcomes_B, logits_B: ()
 LOGITS = lambda outcomes_B, logits_B: logits_B.astype(jnp.float32)
 OUTCOMES = lambda outcomes_B, logits_B: outcomes_B
+BOTH = lambda outcomes_B, logits_B: (outcomes_B, logits_B.astype(jnp.float32))
 
 
 def _predict(program: RoundProgram, variables: Variables,
@@ -152,14 +153,15 @@ def _sums(program, models, num_batches, data, items):
 
 
 def make_evaluate_jobs(program: RoundProgram, mesh: Mesh,
-                       specs: dict[str, PartitionSpec]) -> Callable:
+                       specs: dict[str, PartitionSpec],
+                       has_logits: bool = False) -> Callable:
   """Returns the jitted evaluation of the models of J jobs.
 
   It maps (global variables, frozen weights, models_J, test set or (), examples
   of each set, `OwnExamples` of each set) to `Outcomes` [J] by name: global_own,
-  local_test, and local_NAME for each set. Each device evaluates one job after
-  another. `specs` has the partition spec of the examples of each set, own or
-  heldout.
+  local_test, and local_NAME for each set. With `has_logits` "logits" are those
+  of local_heldout, [J, S, B, ...]. Each device evaluates one job after another.
+  `specs` has the partition spec of the examples of each set, own or heldout.
   """
   def evaluate_job(bound, variables, test, examples, job):
     local, own = job
@@ -173,6 +175,10 @@ def make_evaluate_jobs(program: RoundProgram, mesh: Mesh,
           bound, models, num_batches, examples[name], index_SB)
       if of_global:
         outcomes[f'global_{name}'], = of_global
+      if has_logits and name == 'heldout':
+        outcomes['logits'] = lax.map(lambda index_B: _predict(
+            bound, local, examples['heldout'], index_B)[1].astype(jnp.float32),
+                                     index_SB)
     return outcomes
 
   def evaluate_on_device(variables, frozen, models_J, test, examples, own):
@@ -236,15 +242,15 @@ class Evaluator:
           np.pad(at_H, (0, -len(at_H) % (size * mesh.size)),
                  constant_values=-1).reshape(-1, size), mesh, SPLIT)
     self._jitted = {each_fn: make_evaluate(spec.program, mesh, each_fn)
-                    for each_fn in (NOTHING, LOGITS, OUTCOMES)}
+                    for each_fn in (NOTHING, LOGITS, OUTCOMES, BOTH)}
     self._jitted['clients'] = make_evaluate_jobs(
-        spec.program, mesh, self._specs)
+        spec.program, mesh, self._specs, bool(federation.metrics))
     if federation.evaluate_all:
       self._spec, self._training = spec, training
       self._jitted['own'] = client_models.make(
           spec.program, mesh, training.spec)
       self._jitted['models'] = make_evaluate_jobs(
-          spec.program, mesh, {'heldout': WHOLE})
+          spec.program, mesh, {'heldout': WHOLE}, bool(federation.metrics))
     self._compiled: dict = like._compiled if like else {}
     self._num_examples_used = {} if not federation.eval_examples else {
         'test_examples': federation.num_test}
@@ -292,7 +298,8 @@ class Evaluator:
 
     The caller's thread traces it, and another compiles it.
     """
-    key = kind, str(jax.tree.map(lambda x: (x.shape, str(x.dtype)), args))
+    key = (kind, bool(self._federation.metrics), str(
+        jax.tree.map(lambda x: (x.shape, str(x.dtype)), args)))
     made = self._compiled.get(key)
     if made is None or (made.done() and made.exception()):
       with platforms.float32_products():
@@ -362,6 +369,7 @@ class Evaluator:
     sums_J = devices.read(self._run(*self._job_arguments(
         variables, last_round.models_J, table, last_round.data, ran_J)),
                           self._mesh)
+    logits_J = sums_J.pop('logits', ())
     counts = {'own': np.array([
         self._task.counts(labels[clients[i]]).sum()
         for i in table.jobs.client[ran_J]], np.int64),
@@ -369,7 +377,13 @@ class Evaluator:
     of_global = None
     if self._tests is not None:
       of_global = self._global_outcomes(variables).select(slice(len(clients)))
-      counts['heldout'] = of_global.counts[table.jobs.client[ran_J]]
+      client_J = table.jobs.client[ran_J]
+      counts['heldout'] = of_global.counts[client_J]
+      if len(logits_J):
+        sums_J['local_heldout'] = sums_J['local_heldout']._replace(values={
+            name: np.append(x_C, np.nan)[np.where(ran_J, table.jobs.client, -1)]
+            for name, x_C in self._client_values(
+                client_J, logits_J[ran_J]).items()})
     return self._num_examples_used | client_metrics.cohort_metrics(last_round, {
         name: sums.select(ran_J)._replace(
             counts=counts[name.partition('_')[2]])
@@ -380,9 +394,35 @@ class Evaluator:
     """Returns outcomes of the global model on each client's held-out data."""
     _, outcomes = devices.read(
         self._run(*self._heldout_arguments(variables)), self._mesh)
+    values = {}
+    if self._federation.metrics:
+      outcomes, logits_1SB = outcomes
+      logits_H = logits_1SB.reshape(-1, *logits_1SB.shape[3:])
+      values = self._client_values(
+          range(len(self._positions_C)),
+          [logits_H[at] for at in self._positions_C])
     return client_metrics.per_client(self._client_H, jax.tree.map(
         lambda x: x.reshape(-1)[:len(self._client_H)], outcomes),
-        self._heldout_counts)
+        self._heldout_counts)._replace(values=values)
+
+  def _client_values(self, client_J, logits_J):
+    """Returns the metrics of the federation for each client, [C] by name.
+
+    `logits_J` has those of each client's held-out examples, in one or two axes
+    of examples, and further ones of padding.
+    """
+    labels_H = np.asarray(self._heldout.labels)
+    num_axes = labels_H.ndim + 1  # of the logits of some examples
+
+    def predictions():
+      for client, logits in zip(client_J, logits_J):
+        at = self._positions_C[client]
+        logits = logits.reshape(-1, *logits.shape[logits.ndim - num_axes + 1:])
+        if len(at):
+          yield client, logits[:len(at)], labels_H[at]
+
+    return metric_functions.of_clients(
+        self._federation.metrics, predictions(), len(self._positions_C))
 
   def test_all_clients(self, shared: Mapping[str, Any], hparams_R: Any,
                        rows: Callable, adapted: Callable) -> dict[str, Any]:
@@ -441,12 +481,15 @@ class Evaluator:
             'models', (), self._frozen, models_J, (),
             {'heldout': self._heldout},
             {'heldout': self._held_out_by(client_J)}),
-                                self._mesh)['local_heldout'])
+                                self._mesh))
         for client_J, models_J in batches]
-    client_J, total = jax.tree.map(lambda *x_J: np.concatenate(x_J), *parts)
+    client_J, results = jax.tree.map(lambda *x_J: np.concatenate(x_J), *parts)
     has_J = client_J >= 0
+    values = self._client_values(client_J[has_J], results['logits'][has_J]
+                                 ) if 'logits' in results else {}
     return client_metrics.per_client(
-        client_J[has_J], total.select(has_J), self._heldout_counts).known()
+        client_J[has_J], results['local_heldout'].select(has_J),
+        self._heldout_counts).known()._replace(values=values)
 
   def _held_out_by(self, client_J):
     """Returns the held-out examples of clients, none for padding, -1."""
@@ -502,7 +545,8 @@ class Evaluator:
 
   def _heldout_arguments(self, variables):
     stacked = jax.tree.map(lambda x: x[None], variables)
-    return OUTCOMES, stacked, self._frozen, self._heldout, self._index_SB
+    each_fn = BOTH if self._federation.metrics else OUTCOMES
+    return each_fn, stacked, self._frozen, self._heldout, self._index_SB
 
   def _job_arguments(self, variables, models_J, table, data, ran_J):
     """Returns the arguments of `_run` for the models of a table's jobs."""

@@ -11,7 +11,7 @@ Examples:
   0.6666666666666666
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import math
 import re
 from typing import Any
@@ -99,10 +99,27 @@ def ece(logits: np.ndarray, labels: np.ndarray) -> float:
   return float(np.abs(gaps).sum() / len(labels))
 
 
+def auroc(logits: np.ndarray, labels: np.ndarray) -> float:
+  """Returns the mean over classes of the area under the ROC curve.
+
+  A class is told from all others by its probability. Classes that no example
+  has, or all have, do not count; the value is NaN if there are no others.
+  """
+  from scipy import special, stats  # not needed by runs without it
+
+  counts = np.bincount(labels, minlength=logits.shape[1])
+  ranks = stats.rankdata(special.softmax(logits.astype(np.float64), 1), axis=0)
+  sums = np.bincount(labels, ranks[np.arange(len(labels)), labels], len(counts))
+  areas = _ratio(sums - counts * (counts + 1) / 2,
+                 counts * (len(labels) - counts))
+  return float(areas[np.isfinite(areas)].mean()) if (
+      np.isfinite(areas).any()) else math.nan
+
+
 BUILT_IN: dict[str, Metric] = {
     'per_class_accuracy': per_class_accuracy,
     'balanced_accuracy': balanced_accuracy, 'confusion': confusion, 'f1': f1,
-    'top5': top5, 'ece': ece}
+    'auroc': auroc, 'top5': top5, 'ece': ece}
 
 
 def names_in(flag: str) -> list[str]:
@@ -167,6 +184,27 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
       value = values[0] if len(values) == 1 else np.mean(values, 0)
       line[key] = plain(value)
   return line
+
+
+def of_clients(metrics: Mapping[str, Metric],
+               predictions: Iterable[tuple[int, np.ndarray, np.ndarray]],
+               num_clients: int) -> dict[str, np.ndarray]:
+  """Returns metrics that are numbers for each client, float64 [C].
+
+  NaN for a client without `predictions`, which are (client, logits, labels),
+  and where a metric fails or is not finite, such as an AUC of a single class.
+  """
+  values: dict[str, np.ndarray] = {}
+  for client, logits, labels in predictions:
+    for name, metric in metrics.items():
+      try:
+        line = compute({name: metric}, logits[None], labels)
+      except Exception:  # of few examples; the test set shows other errors
+        continue
+      for key, value in line.items():
+        if isinstance(value, int | float):
+          values.setdefault(key, np.full(num_clients, np.nan))[client] = value
+  return values
 
 
 def plain(value: Any) -> Any:

@@ -250,10 +250,10 @@ def test_panels_of_a_run_have_plain_words_and_names(size, saved, tmp_path):
   assert not any(axes.get_legend() for axes in figure.axes)
   assert sizes_of_texts(figure) == {10 if size[0] == 10 else 8}
   assert [label.get_text() for label in clients.get_xticklabels()] == [
-      'zoe', 'bob', 'ann']  # the lowest first
+      'ann', 'bob', 'zoe']  # the lowest of clients' models first
   own, heldout = clients.lines
-  assert own.get_ydata().tolist() == [.3, .6, .9]
-  assert heldout.get_ydata()[1:].tolist() == [.2, .1]
+  assert own.get_ydata().tolist() == [.9, .6, .3]
+  assert heldout.get_ydata()[:2].tolist() == [.1, .2]
   colors = {line.get_label(): line.get_color()
             for line in figure.axes[0].lines}
   assert own.get_color() == colors[own.get_label()]

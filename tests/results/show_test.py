@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 import moon_jax as mj
-from moon_jax.results import clients, read, show, tables
+from moon_jax.results import clients as clients_lib
+from moon_jax.results import read, show, tables
 from support import made_runs
 
 
@@ -251,7 +252,7 @@ def test_columns_without_room_follow_in_a_second_block():
   assert table._replace(columns=table.columns | {'two words': ['x', 'y']}).text(
       16) == ['t', '             two', '   one     words',
               'a    1         x', 'b    2         y']
-  assert 'columns that' in table.text(12, left_out=True)
+  assert 'columns that' in table._replace(is_cut=True).text(12)
   assert '| a | 1 | xxxxxxxxx |' in table.markdown()
 
 
@@ -293,8 +294,9 @@ def test_the_spread_over_clients_is_shown(tmp_path, run):
   rounds = mj.results(tmp_path / 'fedrep0').rounds
   assert rounds[f'{_PERSONAL}_std'].iloc[-1] == pytest.approx(
       accuracies['fedrep', 0].std())
-  assert '## Clients' in (tmp_path / 'out' / 'index.md').read_text()
-  svg = (tmp_path / 'out' / 'clients.svg').read_text()
+  page = (tmp_path / 'out' / 'index.md').read_text()
+  assert '## Clients' in page and '## Sorted clients' in page
+  svg = (tmp_path / 'out' / 'sorted-clients.svg').read_text()
   assert {'FedAvg', 'FedRep', 'clients, the lowest first'} <= {
       *re.findall('>([^<>]+)</text>', svg)}
   _, out, _ = run(tmp_path / 'fedrep1')
@@ -307,8 +309,8 @@ def test_the_spread_over_clients_is_shown(tmp_path, run):
 def test_sorted_clients_are_those_of_each_run(tmp_path):
   accuracies = spread_over_clients(tmp_path)
   runs = [read.read(tmp_path / f'fedavg{seed}') for seed in (0, 1)]
-  made = clients.sorted_values(runs, _PERSONAL)
+  made = clients_lib.sorted_values(runs, _PERSONAL)
   np.testing.assert_allclose(made.to_numpy(), 100 * np.sort(np.stack(
       [accuracies['fedavg', seed] for seed in (0, 1)], 1), axis=0))
   assert made.index.tolist() == [*range(1, 21)]
-  assert clients.sorted_values(runs, 'another') is None
+  assert clients_lib.sorted_values(runs, 'another') is None

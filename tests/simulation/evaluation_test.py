@@ -171,7 +171,8 @@ def evaluated(federation, rounds=1):
 
 
 @pytest.mark.parametrize('part, changes', [
-    ('train', dict()), ('test', dict(shard_data=True, eval_examples=2)),
+    ('train', dict(metrics={'f1': metric_functions.f1})),
+    ('test', dict(shard_data=True, eval_examples=2)),
     ('train', dict(rounds=rounds.listed([[4, 2, 3, 0]]), lanes=1,
                    on_nan='skip_client'))])
 def test_accuracies_equal_a_loop_over_clients(part, changes, monkeypatch):
@@ -226,6 +227,18 @@ def test_accuracies_equal_a_loop_over_clients(part, changes, monkeypatch):
                              columns[f'{name}_heldout_accuracy']):
       assert value == (pytest.approx(found[client][0])
                        if HELD_OUT[client] else None)
+    if 'metrics' in changes:
+      models = dict.fromkeys(of_global, global_model) if (
+          name == 'global') else local_models
+      values = {c: metric_functions.f1(logits_of(
+          federation, models[c], federation.data.train_inputs[
+              tests.indices[c]]), federation.data.train_labels[
+                  tests.indices[c]]) for c in found}
+      assert columns[f'{name}_heldout_f1'] == pytest.approx([
+          values.get(c) for c in columns['client']])
+      assert line[f'{name}_heldout_f1_worst'] == min(values.values())
+      assert line[f'{name}_heldout_f1_std'] == pytest.approx(
+          np.std([*values.values()]))
   # The models differ, and so do the clients: neither is mistaken.
   assert of_local != {c: of_global[c] for c in of_local}
 
@@ -281,6 +294,15 @@ def test_metrics_by_hand():
       np.repeat([100, 0], 20)))
   assert of_twenty['x_accuracy_worst_tenth'] == pytest.approx(.005)
   assert of_twenty['x_accuracy_worst'] == 0
+
+
+def test_values_of_clients_that_have_none_do_not_count():
+  """Unlike accuracies, of which NaN is a model that diverged."""
+  found = client_metrics.over_clients('x', Outcomes(
+      {'accuracy': np.ones(3)}, np.zeros(3), np.array([1, 1, 1]),
+      {'f1': np.array([.5, np.nan, 1.]), 'ece': np.array([.1, .3, .2])}))
+  assert (found['x_f1'], found['x_f1_worst']) == (.75, .5)
+  assert found['x_f1_std'] == .25 and found['x_ece_worst'] == .3
 
 
 def test_further_test_sets_are_those_of_each_run():
@@ -379,13 +401,17 @@ def test_models_that_are_made_of_examples_are_not_kept():
 
 def test_columns_of_a_round_and_of_all_clients():
   simulation, line = evaluated(make(
-      evaluate_all=True, rounds=rounds.listed([[2, 0]])))
+      evaluate_all=True, metrics={'f1': metric_functions.f1},
+      rounds=rounds.listed([[2, 0]])))
   columns = line['clients']
   assert {len(column) for column in columns.values()} == {NUM_CLIENTS}
   assert [x is not None for x in columns['drift']] == [
       client in (0, 2) for client in range(NUM_CLIENTS)]
   assert columns['personal_heldout_accuracy'] == (
       columns['global_heldout_accuracy'])
+  assert columns['personal_heldout_f1'] == columns['global_heldout_f1']
+  assert any(columns['personal_heldout_f1']) and (
+      line['personal_heldout_f1_worst'] == line['global_heldout_f1_worst'])
 
 
 @pytest.mark.parametrize('name', ['fedavg', 'ditto', 'moon'])

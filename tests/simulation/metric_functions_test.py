@@ -154,3 +154,40 @@ def test_checks_of_a_federation_do_not_grow_with_its_test_set():
     tracemalloc.stop()
     assert most < 4 * num_test * num_classes / 4  # bytes of all logits
   assert len(shapes) == 2 and all(rows < 700 for rows, _ in shapes)
+
+
+def test_auroc_equals_scikit_learns():
+  """A class without examples, or with all of them, has no curve."""
+  from sklearn import metrics as reference
+
+  rng = np.random.default_rng(0)
+  logits = rng.standard_normal((60, 4)).astype(np.float32)
+  labels = rng.integers(0, 4, 60)
+  probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+  assert metrics.auroc(logits, labels) == pytest.approx(
+      reference.roc_auc_score(labels, probabilities, multi_class='ovr'))
+  some = labels < 2
+  assert metrics.auroc(logits[some], labels[some]) == pytest.approx(np.mean([
+      reference.roc_auc_score(labels[some] == k, probabilities[some, k])
+      for k in (0, 1)]))
+  assert np.isnan(metrics.auroc(logits, np.zeros(60, int)))
+
+
+def test_metrics_of_clients_are_those_of_their_examples():
+  rng = np.random.default_rng(0)
+  logits = rng.standard_normal((9, 4)).astype(np.float32)
+  labels = np.array([0, 1, 2, 3, 0, 1, 2, 2, 2])
+
+  def fails(z, y):
+    raise ValueError('a single class') if len({*y}) == 1 else TypeError
+
+  values = metrics.of_clients(
+      {'f1': metrics.f1, 'auroc': metrics.auroc, 'fails': fails,
+       'confusion': metrics.confusion},
+      [(2, logits[:6], labels[:6]), (0, logits[6:], labels[6:])], 4)
+  assert {*values} == {'f1', 'auroc'}
+  np.testing.assert_array_equal(values['f1'], [
+      metrics.f1(logits[6:], labels[6:]), np.nan,
+      metrics.f1(logits[:6], labels[:6]), np.nan])
+  np.testing.assert_array_equal(values['auroc'], [
+      np.nan, np.nan, metrics.auroc(logits[:6], labels[:6]), np.nan])
