@@ -110,9 +110,9 @@ RANGES = {
                      (below(.001), above(1.))),
     'groups': (lognormal('groups'), (0, 8), (-1, 9)),
     'seconds_per_example': (
-        lognormal('seconds_per_example'), (TINY,), (0., math.inf)),
-    'download': (lognormal('download'), (TINY,), (0., math.inf)),
-    'upload': (lognormal('upload'), (TINY,), (0., math.inf)),
+        lognormal('seconds_per_example'), (1e-30,), (0., math.inf)),
+    'download': (lognormal('download'), (1e-30,), (0., math.inf)),
+    'upload': (lognormal('upload'), (1e-30,), (0., math.inf)),
     'over_selection': (
         lambda x: clock.synchronous(ALWAYS, SECONDS, 4, 2, 0, x),
         (1., 2.), (2.01,)),
