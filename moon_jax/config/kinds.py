@@ -18,7 +18,7 @@ class Kind(NamedTuple):
     functions: where the built-in functions are, MODULE:FUNCTION, by name.
     example: a call, for messages.
     common: arguments that calls of all functions of the kind have besides those
-      of the function: their type and default.
+      of the function: their type, default and help.
     without_common: names of functions that do not have them.
     by_name: values of the run that a function gets by the names of its
       parameters, without `FromRun`; a call cannot give them.
@@ -30,7 +30,7 @@ class Kind(NamedTuple):
 
   functions: Mapping[str, str]
   example: str
-  common: Mapping[str, tuple[Any, Any]] = {}
+  common: Mapping[str, tuple[Any, Any, str]] = {}
   without_common: tuple[str, ...] = ()
   by_name: tuple[str, ...] = ()
   returns: str = ''
@@ -106,7 +106,10 @@ KINDS: dict[str, Kind] = {
                 'that returns one'),
     'schedule': Kind(
         _in('learning_rates', 'constant', 'cosine', 'step'), 'step(every=30)',
-        {'warmup': (Annotated[int, Ge(0)], 0)},
+        {'warmup': (
+            Annotated[int, Ge(0)], 0, 'Rounds at the beginning in which the '
+            'learning rate increases linearly; the schedule starts after them.'
+            )},
         returns='a number or a function of the round',
         values=('learning_rate', 'num_rounds')),
     'server': Kind(
@@ -125,14 +128,20 @@ KINDS: dict[str, Kind] = {
         | _in('algorithms.attacks', 'label_flip', *UPDATE_ATTACKS)
         | _in('algorithms.backdoor', backdoor='Backdoor'),
         'sign_flip(scale=3)',
-        {'attackers': (Annotated[float, Gt(0), Lt(1)], 0.2)}, ('none',),
+        {'attackers': (
+            Annotated[float, Gt(0), Lt(1)], 0.2, 'Fraction of the clients that '
+            'are hostile throughout the run; the seed of the partition chooses '
+            'them.')}, ('none',),
         returns='a function of (updates, is_honest, is_hostile, keys)',
         result='collections.abc:Callable'),
     'compress': Kind(
         _in('config.kinds', 'none')
         | _in('algorithms.compress', 'top_k', 'random_k', 'qsgd', 'sign',
               'powersgd'), 'top_k(fraction=0.01)',
-        {'download': (bool, False)}, ('none',),
+        {'download': (
+            bool, False, "Whether downloads, the changes of the server's "
+            'model, are compressed too; all clients must take part in each '
+            'round.')}, ('none',),
         returns='a moon_jax.compress.Compressor',
         result='moon_jax.algorithms.compress:Compressor'),
     'privacy': Kind(
@@ -142,7 +151,9 @@ KINDS: dict[str, Kind] = {
     'clock': Kind(
         _in('config.kinds', 'none')
         | _in('data.clock', 'lognormal', file='read'),
-        'lognormal(spread=1)', {'availability_file': ('File', '')}, ('none',),
+        'lognormal(spread=1)', {'availability_file': (
+            'File', '', 'Text file of the times at which clients are '
+            'available: columns device, begin and end (seconds).')}, ('none',),
         returns='a moon_jax.clock.Clock', result='moon_jax.data.clock:Clock',
         values=('num_clients', 'seed')),
     'rounds': Kind(

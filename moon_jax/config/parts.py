@@ -439,7 +439,7 @@ def schema(kind: str, name: str) -> dict[str, Parameter]:
          if x.is_argument and key not in kinds.KINDS[kind].by_name}
   common = kinds.KINDS[kind].common
   return own | {key: _parameter(key, File if hint == 'File' else hint, default)
-                for key, (hint, default) in common.items()
+                for key, (hint, default, _) in common.items()
                 if name not in kinds.KINDS[kind].without_common}
 
 
@@ -594,20 +594,14 @@ def describe(kind: str, name: str) -> tuple[str, list[Entry]]:
     if other in kinds.KINDS[kind].functions:
       texts = _argument_texts(inspect.getdoc(
           inspect.unwrap(function_of(kind, Part(other)))) or '') | texts
-  common = {'attackers': 'Fraction of the clients that are hostile throughout '
-            'the run; the seed of the partition chooses them.',
-            'download': "Whether downloads, the changes of the server's model, "
-            'are compressed too; all clients must take part in each round.',
-            'warmup': 'Rounds at the beginning in which the learning rate '
-            'increases linearly; the schedule starts after them.',
-            'nesterov': "Whether the momentum is Nesterov's.",
-            'availability_file': 'Text file of the times at which clients are '
-            'available: columns device, begin and end (seconds).'}
+  texts = {'nesterov': "Whether the momentum is Nesterov's."} | {
+      key: text for key, (_, _, text) in kinds.KINDS[kind].common.items()
+  } | texts
   summary = ' '.join(summary.split()).removeprefix('Returns ')
   return _sentence(summary), [
       Entry(x.name, '' if x.default is inspect.Parameter.empty
             else 'of the run' if x.run else _default(x.default), _limits(x),
-            texts.get(x.name) or common.get(x.name, ''))
+            texts.get(x.name, ''))
       for x in schema(kind, name).values()]
 
 
