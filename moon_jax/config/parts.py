@@ -296,8 +296,11 @@ class Parameter(NamedTuple):
       return 'Pass functions and other values to moon_jax.Federation'
     if self.kind is not int or not isinstance(value, float):
       return ''
-    return (f'Pass {setting(self.name, int(value))}' if value.is_integer()
-            else self.if_fraction)
+    if not value.is_integer():
+      return self.if_fraction
+    with contextlib.suppress(UserError):
+      return f'Pass {setting(self.name, self.check(int(value)))}'
+    return ''
 
   def error(self, requirement: str, value: Any, remedy: str = '') -> UserError:
     """Returns what to raise; the default remedy is the default."""
