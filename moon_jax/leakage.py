@@ -198,9 +198,9 @@ def invert(federation: Federation, variables: Variables, gradient: Any,
     return tasks.get(data.task).loss_B(outputs.logits, labels_B).mean()
 
   def distance(x):
-    found = jax.grad(loss)(variables['params'], x)
-    dot = optax.tree.vdot(found, gradient)
-    norms = optax.tree.norm(found) * optax.tree.norm(gradient)
+    ours = jax.grad(loss)(variables['params'], x)
+    dot = optax.tree.vdot(ours, gradient)
+    norms = optax.tree.norm(ours) * optax.tree.norm(gradient)
     rough = sum(jnp.abs(jnp.diff(x, axis=axis)).mean() for axis in (1, 2)) if (
         data.is_images) else 0.
     return 1 - dot / norms + total_variation * rough

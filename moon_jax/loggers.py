@@ -333,8 +333,8 @@ class MLflow(_Tracker):
     if run_id:
       self._client.update_run(run_id, status='RUNNING')
       return
-    found = self._client.get_experiment_by_name(self._experiment)
-    experiment_id = (found.experiment_id if found else
+    experiment = self._client.get_experiment_by_name(self._experiment)
+    experiment_id = (experiment.experiment_id if experiment else
                      self._client.create_experiment(self._experiment))
     self._run = self._client.create_run(
         experiment_id, run_name=self._name or name or None).info.run_id

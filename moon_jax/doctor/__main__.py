@@ -43,23 +43,23 @@ def find(module: str, function: str) -> Finding:
 
 def examine(arguments: argparse.Namespace) -> int:
   """Runs all checks and prints what they find; returns the exit status."""
-  found = {}
+  findings = {}
   for name, check in CHECKS.items():
-    found[name] = finding = find(*check)
+    findings[name] = finding = find(*check)
     if not arguments.json:
       print(textwrap.fill(
           f'{name}: {finding.text}', width=80, break_on_hyphens=False,
           initial_indent=f'  {finding.status:{_INDENT - 2}}',
           subsequent_indent=' ' * _INDENT), flush=True)
-  failed = [name for name, item in found.items() if item.status == FAILED]
+  failed = [name for name, item in findings.items() if item.status == FAILED]
   if arguments.json:
     print(json.dumps({
         'ok': not failed, 'failed': failed,
-        'checks': {name: item._asdict() for name, item in found.items()},
+        'checks': {name: item._asdict() for name, item in findings.items()},
     }, indent=1))
   else:
-    print(f'{len(failed)} of {len(found)} checks failed: {", ".join(failed)}'
-          if failed else f'all {len(found)} checks are well')
+    print(f'{len(failed)} of {len(findings)} checks failed: {", ".join(failed)}'
+          if failed else f'all {len(findings)} checks are well')
   return int(bool(failed))
 
 

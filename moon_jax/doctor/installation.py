@@ -19,33 +19,33 @@ _LEAST_FREE = 2 * _GIB  # of the disk, for checkpoints and the cache
 
 def packages() -> Finding:
   """Finds the versions of the packages that moon_jax requires."""
-  found: dict[str, Any] = {
+  versions: dict[str, Any] = {
       'python': platform.python_version(), 'moon_jax': __version__}
   for name in _REQUIRED:
     try:
-      found[name] = metadata.version(name)
+      versions[name] = metadata.version(name)
     except metadata.PackageNotFoundError:
-      found[name] = None
-  missing = [name for name, version in found.items() if not version]
-  text = ', '.join(f'{name} {version}' for name, version in found.items()
+      versions[name] = None
+  missing = [name for name, version in versions.items() if not version]
+  text = ', '.join(f'{name} {version}' for name, version in versions.items()
                    if version).replace('python', 'Python', 1)
   if missing:
     return Finding(FAILED, f'{text}; {", ".join(missing)} is missing: pip '
-                   f'install {" ".join(missing)}', found)
+                   f'install {" ".join(missing)}', versions)
   return Finding(OK, f'{text}; {platform.system()} {platform.machine()}',
-                 found | {'system': platform.platform()})
+                 versions | {'system': platform.platform()})
 
 
 def gpus() -> Finding:
   """Finds NVIDIA GPUs, their driver and JAX's plugin, without JAX."""
-  found = _nvidia_gpus()
+  names = _nvidia_gpus()
   plugins = {name: metadata.version(name) for name in sorted(
       dist.name for dist in metadata.distributions()
       if (dist.name or '').lower().startswith(('jax-cuda', 'jax_cuda')))}
   text = ', '.join(f'{name} {version}' for name, version in plugins.items())
-  return Finding(NOTE, f'{"; ".join(found) or "no NVIDIA GPU found"}; '
+  return Finding(NOTE, f'{"; ".join(names) or "no NVIDIA GPU found"}; '
                  f'{text or "no CUDA plugin"}',
-                 {'gpus': found, 'plugins': plugins})
+                 {'gpus': names, 'plugins': plugins})
 
 
 def _nvidia_gpus():
@@ -72,16 +72,16 @@ def devices() -> Finding:
   from moon_jax.distributed import devices as devices_lib
 
   devices_lib.check()
-  found = [{'platform': device.platform, 'kind': device.device_kind,
+  local = [{'platform': device.platform, 'kind': device.device_kind,
             'bytes': (device.memory_stats() or {}).get('bytes_limit')}
            for device in jax.local_devices()]
-  first, values = found[0], {'devices': found}
+  first, values = local[0], {'devices': local}
   is_cpu = first['platform'] == 'cpu'
   cores = (' (one per core; JAX_NUM_CPU_DEVICES sets their number)' if is_cpu
            else '')
   memory = (f', {first["bytes"] / _GIB:.1f} GiB each for JAX'
             if first['bytes'] else '')
-  text = (f'{len(found)} of platform {first["platform"]}{cores}, '
+  text = (f'{len(local)} of platform {first["platform"]}{cores}, '
           f'{first["kind"]}{memory}')
   there = '; '.join(_nvidia_gpus()) if is_cpu else ''
   named = os.environ.get('JAX_PLATFORMS', '')

@@ -75,9 +75,9 @@ class Arm:
 
     Accuracies and their spreads are in percent.
     """
-    return {seed: stats.scale(measure) * stats.mean_of_last(found, num_rounds)
+    return {seed: stats.scale(measure) * stats.mean_of_last(series, num_rounds)
             for seed, run in self.runs.items()
-            if (found := run.values(measure))}
+            if (series := run.values(measure))}
 
   def curves(self, measure: str = 'test_accuracy') -> 'pd.DataFrame':
     """Returns a metric by round and run; NaN where it was not measured.
@@ -106,8 +106,9 @@ class TableArm(Arm):
   @property
   def published_accuracy(self) -> Published | None:
     """The published accuracy; None if there is none, or several."""
-    found = [value for value in self.published if value.measure == 'accuracy']
-    return found[0] if len(found) == 1 else None
+    accuracies = [value for value in self.published
+                  if value.measure == 'accuracy']
+    return accuracies[0] if len(accuracies) == 1 else None
 
 
 def order(arm: Arm) -> list[tuple[int, float, str]]:
@@ -231,15 +232,15 @@ def find(directories: Iterable[pathlib.Path]) -> dict[Key, Run]:
   with --on_nan=stop counts as that of skip_client too: no client was skipped.
   Runs of the user's own code that is gone are in no table.
   """
-  found: dict[Key, Run] = {}
+  runs: dict[Key, Run] = {}
   for directory in directories:
     for run in filter(lambda run: has_code(run.config), ended(directory)):
-      found.setdefault(key(config_of(run), run.inputs), run)
-  for run in [*found.values()]:
+      runs.setdefault(key(config_of(run), run.inputs), run)
+  for run in [*runs.values()]:
     if run.state.kind == 'finished':
-      found.setdefault(key(dataclasses.replace(
+      runs.setdefault(key(dataclasses.replace(
           config_of(run), on_nan='skip_client'), run.inputs), run)
-  return found
+  return runs
 
 
 def has_code(config: Config) -> bool:
@@ -268,7 +269,7 @@ def config_of(run: Run) -> Config:
         'copy') from error
 
 
-def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
+def of_table(table: Table, ended_runs: Mapping[Key, Run]) -> list[TableArm]:
   """Returns the arms of a table in its order, with the runs of `find`."""
   names = list(dict.fromkeys(
       ['algorithm', *values.columns(table.sweep.configs, table.sweep.axes)]))
@@ -279,7 +280,7 @@ def of_table(table: Table, found: Mapping[Key, Run]) -> list[TableArm]:
           (config, block))
   # `keys` reads input files, which need not be here if no run has ended.
   configs = [config for members in grouped.values() for config, _ in members]
-  ended = iter([*map(found.get, keys(configs))] if found else
+  ended = iter([*map(ended_runs.get, keys(configs))] if ended_runs else
                [None] * len(configs))
   arms = []
   for shown, members in grouped.items():

@@ -71,41 +71,41 @@ def table(run: Run, metric: str = '') -> Table:
     UserError: if the run has recorded nothing of its clients, or not the
       metric.
   """
-  found = frame(run)
-  if 'round' not in found:
+  rows = frame(run)
+  if 'round' not in rows:
     raise UserError(
         'clients', 'needs results of clients in metrics.jsonl', 'none',
         'Runs with --client_eval_every=N, or with held-out data of clients, '
         'record them')
-  accuracies = [name for name in found if 'accuracy' in name]
+  accuracies = [name for name in rows if 'accuracy' in name]
   key = metric or next(iter(accuracies), 'num_examples')
-  if key not in found:
+  if key not in rows:
     raise UserError('metric', 'must be one of what the run records of clients: '
-                    f'{", ".join(found.columns)}', metric)
-  found = found.sort_values(key, kind='stable')  # those without a value last
-  columns = {'client': [str(client) for client in found.index]} | {
+                    f'{", ".join(rows.columns)}', metric)
+  rows = rows.sort_values(key, kind='stable')  # those without a value last
+  columns = {'client': [str(client) for client in rows.index]} | {
       stats.words(name): [cell(name, value) for value in column.tolist()]
-      for name, column in found.items()}
-  if 'received' in found and all(found['received'].dropna()):
+      for name, column in rows.items()}
+  if 'received' in rows and all(rows['received'].dropna()):
     del columns['received']
-  rounds = found['round'].dropna()
+  rounds = rows['round'].dropna()
   if rounds.min() == rounds.max():
     del columns['round']
   return Table(
-      f'{len(found):,} clients by {stats.words(key)}, the lowest first; '
+      f'{len(rows):,} clients by {stats.words(key)}, the lowest first; '
       f'results of round {stats.range_text(map(int, rounds))}', columns)
 
 
 def distribution(run: Run) -> Table | None:
   """Returns quantiles over clients of what they have recorded."""
-  found = frame(run)
-  if 'round' not in found:
+  rows = frame(run)
+  if 'round' not in rows:
     return None
   points = {'min': 0., '10%': .1, 'median': .5, '90%': .9, 'max': 1.}
-  numbers = found.drop(columns=['round']).select_dtypes(
+  numbers = rows.drop(columns=['round']).select_dtypes(
       'number').dropna(axis='columns', how='all')
   return Table(
-      f'distribution over {len(found):,} clients (--clients lists them)',
+      f'distribution over {len(rows):,} clients (--clients lists them)',
       {'': [*points]} | {stats.words(name): [
           cell(name, float(value)) for value in np.quantile(
               column.dropna(), [*points.values()])]

@@ -93,8 +93,8 @@ def renamed(arms: Sequence[Arm], labels: Sequence[str]) -> list[Arm]:
     # The longest beginning that names arms: moon(mu=1)=MOON has two "=".
     ends = [i for i, character in enumerate(label) if character == '=']
     matching, end = next(
-        ((found, i) for i in reversed(ends)
-         if (found := _named(arms, label[:i].strip()))), ([], 0))
+        ((matches, i) for i in reversed(ends)
+         if (matches := _named(arms, label[:i].strip()))), ([], 0))
     new = label[end + 1:].strip()
     if len(matching) != 1 or not new:
       raise UserError(
@@ -287,11 +287,11 @@ def differences(compared: Compared) -> Table | None:
     return None
   adjusted = paired.holm([last.p_value for _, _, last, _ in pairs])
 
-  def text(found):
-    if not found.differences:
+  def text(pairs):
+    if not pairs.differences:
       return 'no common seed'
-    interval = paired.interval_text(found, digits)
-    return fixed(found.mean, digits, '+') + f' ({interval})' * bool(interval)
+    interval = paired.interval_text(pairs, digits)
+    return fixed(pairs.mean, digits, '+') + f' ({interval})' * bool(interval)
 
   bases = {id(base): base for _, base, _, _ in pairs}
   columns = {

@@ -29,14 +29,14 @@ def text(run: Run, width: int = 80, is_unicode: bool = True) -> str:
   return tables.terminal([
       header(run), endpoints(run) or [nothing], over_clients(run), times(run),
       _sparks(run, is_unicode), rounds(run), clients_seen(run),
-      of_clients(run)], width)
+      client_table(run)], width)
 
 
 def sections(run: Run) -> list[str | Figure]:
   """Returns the parts of the page of a run."""
   return ['\n\n'.join(header(run)), *tables.sections({
       'Results': endpoints(run), 'Over clients': over_clients(run),
-      'Rounds': rounds(run), 'Clients': of_clients(run)})]
+      'Rounds': rounds(run), 'Clients': client_table(run)})]
 
 
 def header(run: Run) -> list[str]:
@@ -66,18 +66,18 @@ def endpoints(run: Run) -> Table | None:
       if name and run.values(name))]
   if run.is_personal:
     names.sort(key=lambda name: name not in stats.OF_CLIENTS)
-  found = {name: run.endpoints(name) for name in names}
-  if not found:
+  ends = {name: run.endpoints(name) for name in names}
+  if not ends:
     return None
-  counts = {min(len(run.values(name)), stats.LAST) for name in found}
-  return Table('', {'': [stats.words(name) for name in found]} | {
-      title: [texts.metric(name, value[key]) for name, value in found.items()]
+  counts = {min(len(run.values(name)), stats.LAST) for name in ends}
+  return Table('', {'': [stats.words(name) for name in ends]} | {
+      title: [texts.metric(name, value[key]) for name, value in ends.items()]
       for title, key in (
           ('last', 'last'), ('best', 'best'),
           (f'mean of last {stats.range_text(counts, "..")}',
            'mean_of_last_10'))} | {
                'best in round': [str(value['best_round'])
-                                 for value in found.values()]})
+                                 for value in ends.values()]})
 
 
 def over_clients(run: Run) -> Table | None:
@@ -89,13 +89,13 @@ def over_clients(run: Run) -> Table | None:
 
 def times(run: Run) -> list[str]:
   """Returns a line of times; nothing before the first round."""
-  found = run.times()
-  if not found:
+  medians = run.times()
+  if not medians:
     return []
-  seconds, speed = found['seconds_per_round'], found['examples_per_second']
+  seconds, speed = medians['seconds_per_round'], medians['examples_per_second']
   shown = f'{seconds:.2f} s' if seconds < 60 else texts.duration(seconds)
   parts = [f'{shown} per round (median)', f'{speed:,.0f} examples/s',
-           f'{texts.duration(found["seconds_of_rounds"])} in rounds']
+           f'{texts.duration(medians["seconds_of_rounds"])} in rounds']
   if is_number(run.summary.get('compile_seconds')):
     parts.append(f'{run.summary["compile_seconds"]:.1f} s compiling')
   return ['time: ' + ', '.join(parts)]
@@ -103,9 +103,9 @@ def times(run: Run) -> list[str]:
 
 def _sparks(run, is_unicode):
   """Returns metrics by round: the first value, a spark line, the last one."""
-  found = {name: values for name in _metrics(run)
+  series = {name: values for name in _metrics(run)
            if len({*(values := run.values(name))}) > 1}
-  chosen = [*found.items()][:_NUM_SPARKS]
+  chosen = [*series.items()][:_NUM_SPARKS]
   lines = [texts.spark_line(values, _SPARK_WIDTH, is_unicode)
            for _, values in chosen]
   longest = max(map(len, lines), default=0)
@@ -160,7 +160,7 @@ def clients_seen(run: Run) -> list[str]:
   return lines
 
 
-def of_clients(run: Run) -> Table | None:
+def client_table(run: Run) -> Table | None:
   """Returns the results of clients, of many their quantiles; None without."""
   if run.line_of_clients() is None:
     return None

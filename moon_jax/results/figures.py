@@ -270,26 +270,26 @@ def shades(methods: Sequence[str]) -> list[str]:
   """Returns a colour for each method; of several lines from light to dark."""
   from matplotlib import colors
 
-  found = []
+  shown = []
   for i, method in enumerate(methods):
     before, total = methods[:i].count(method), methods.count(method)
     hue, light, saturation = colorsys.rgb_to_hls(
         *colors.to_rgb(color_of(method)))
     light *= 1 - .75 * before / max(total - 1, 1)
-    found.append(colors.to_hex(colorsys.hls_to_rgb(hue, light, saturation)))
-  return found
+    shown.append(colors.to_hex(colorsys.hls_to_rgb(hue, light, saturation)))
+  return shown
 
 
 def _dashes(colors):
   """Returns a line style for each colour, different ones for near colours."""
-  found: list[Any] = []
+  styles: list[Any] = []
   for color in colors:
     nearest = [min((distance(color, other) for other, used in zip(
-        colors, found) if used == style), default=1.) for style in _DASHES]
+        colors, styles) if used == style), default=1.) for style in _DASHES]
     far = [style for style, gap in zip(_DASHES, nearest) if gap >= _NEAR]
-    found.append(min(far, key=found.count) if far else
+    styles.append(min(far, key=styles.count) if far else
                  _DASHES[int(np.argmax(nearest))])
-  return found
+  return styles
 
 
 def distance(color: str, other: str) -> float:
@@ -439,8 +439,8 @@ def plain(metric: str) -> str:
 
   Others have their names in words.
   """
-  if found := _OF_MODEL.fullmatch(metric):
-    return f'{_MODELS[found[1] or ""]}, {_DATA[found[2]]}'
+  if match := _OF_MODEL.fullmatch(metric):
+    return f'{_MODELS[match[1] or ""]}, {_DATA[match[2]]}'
   return _PLAIN.get(metric, stats.words(metric))
 
 

@@ -71,8 +71,8 @@ def interval(differences: Sequence[float] | np.ndarray, level: float = LEVEL
   """
   if len(differences) < 2:
     return math.nan, math.nan
-  found = stats.ttest_1samp(differences, 0).confidence_interval(1 - level)
-  return float(found.low), float(found.high)
+  ends = stats.ttest_1samp(differences, 0).confidence_interval(1 - level)
+  return float(ends.low), float(ends.high)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -21,7 +21,7 @@ _MAX_CLIENTS = 40  # rows of simulated time
 _MAX_STEPS = 30  # whose ends have room for lines
 
 
-def of_run(run: Run) -> list[Picture]:
+def run_pictures(run: Run) -> list[Picture]:
   """Returns the pictures for which a run has data."""
   pictures = []
   partition, timeline = run.arrays('partition.npz'), run.arrays('timeline.npz')

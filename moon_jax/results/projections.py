@@ -62,14 +62,14 @@ def section(run_dirs: Mapping[str, pathlib.Path], data_dir: str = '',
   require_package('sklearn', 't-SNE', 'analysis')
   from sklearn import manifold, metrics
 
-  found = {title: read(path, data_dir, num_examples)
+  projections = {title: read(path, data_dir, num_examples)
            for title, path in run_dirs.items()}
-  if len({p.class_names for p in found.values()}) > 1:
+  if len({p.class_names for p in projections.values()}) > 1:
     raise UserError('', 'all runs must have the same data set',
                     ', '.join(map(str, run_dirs.values())),
                     'Start the command once for each data set')
   rows = []
-  for title, (z_NF, labels, _) in found.items():
+  for title, (z_NF, labels, _) in projections.items():
     silhouette = metrics.silhouette_score(z_NF, labels, metric='cosine')
     rows.append({'method': title,
                  _ACCURACY: f'{100 * neighbour_accuracy(z_NF, labels):.1f}',
@@ -78,7 +78,7 @@ def section(run_dirs: Mapping[str, pathlib.Path], data_dir: str = '',
       perplexity=_PERPLEXITY, init='pca', random_state=_SEED)
   svg = figures.scatter([
       (title, tsne.fit_transform(p.z_NF), [p.class_names[k] for k in p.labels])
-      for title, p in found.items()], 'projections')
+      for title, p in projections.items()], 'projections')
   numbers = '; '.join(f'{row["method"]}: {row[_ACCURACY]}' for row in rows)
   return ['## Projections', Figure(
       'projections', svg, 'Points of test examples in the plane, coloured by '

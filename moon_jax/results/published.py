@@ -106,14 +106,14 @@ def _stem(table):
   return '-'.join(filter(None, [table.name, table.budget, table.changed]))
 
 
-def _missing(tables: Sequence[Table], found: Mapping[Key, Run]
+def _missing(tables: Sequence[Table], ended: Mapping[Key, Run]
              ) -> Sweep | None:
   """Returns the runs that have not ended, each once; None if there are none."""
   configs = [config for table in tables for config in table.sweep.configs]
   first: dict[Key, Config] = {}
   for key, config in zip(arms_lib.keys(configs), configs):
     first.setdefault(key, config)
-  missing = tuple(config for key, config in first.items() if key not in found)
+  missing = tuple(config for key, config in first.items() if key not in ended)
   axes = dict.fromkeys(axis for table in tables for axis in table.sweep.axes)
   return Sweep(missing, tuple(axes)) if missing else None
 

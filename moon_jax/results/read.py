@@ -170,8 +170,8 @@ def read(path: pathlib.Path) -> Run:
   if not path.is_dir():
     raise UserError('', f'{path} must be the directory of a run',
                     'a file' if path.exists() else 'nothing there')
-  found = _json(path / 'config.json')
-  if found is None:
+  content = _json(path / 'config.json')
+  if content is None:
     inside = len(_runs_in(path, _MAX_DEPTH))
     raise UserError(
         '', f'{path} must be the directory of a run, with config.json', 'none',
@@ -185,9 +185,9 @@ def read(path: pathlib.Path) -> Run:
   except UserError as error:
     raise UserError('', f'{path} {error.requirement}', error.got, error.remedy
                     ) from error
-  inputs = found.pop('inputs', {})
+  inputs = content.pop('inputs', {})
   try:
-    config = Config(**{name: value for name, value in found.items()
+    config = Config(**{name: value for name, value in content.items()
                        if name in Config.__dataclass_fields__})
     config = Config(**config.to_dict())  # in their types
   except (TypeError, ValueError, OverflowError) as error:
@@ -213,7 +213,7 @@ def find(arguments: Iterable[str]) -> list[pathlib.Path]:
   Raises:
     UserError: if an argument has no runs.
   """
-  found: dict[pathlib.Path, pathlib.Path] = {}
+  paths: dict[pathlib.Path, pathlib.Path] = {}
   for argument in arguments:
     path = files.user_path(argument)
     places = [path] if path.exists() else [
@@ -224,8 +224,8 @@ def find(arguments: Iterable[str]) -> list[pathlib.Path]:
           '', f'{argument} must be, or hold, directories of runs (each with a '
           'config.json)', 'none' if places else 'no such directory')
     for run in runs:
-      found.setdefault(run.resolve(), run)
-  return list(found.values())
+      paths.setdefault(run.resolve(), run)
+  return list(paths.values())
 
 
 def tables(argument: str) -> list[pathlib.Path]:
@@ -305,9 +305,9 @@ def _lock_holder(path) -> str:
   except OSError:
     return ''  # no file, or a file system without locks
   try:
-    found = re.search(rf'FLOCK .* ([1-9]\d*) \S+:{path.stat().st_ino} ',
+    match = re.search(rf'FLOCK .* ([1-9]\d*) \S+:{path.stat().st_ino} ',
                       pathlib.Path('/proc/locks').read_text())
-    return f'process {found[1]}' if found else 'a process'
+    return f'process {match[1]}' if match else 'a process'
   except OSError:
     return 'a process'  # not Linux
 

@@ -188,7 +188,7 @@ def _one(path, arguments):
   def view():
     from moon_jax.results import arms, figures, pictures, table_page
 
-    more = pictures.of_run(run)
+    more = pictures.run_pictures(run)
     more += _sorted_clients([(arm, arm.title) for arm in arms.of_runs([run])],
                             next(iter(run.means_over_clients()), ''))
     return _View(

@@ -111,8 +111,8 @@ def metric_text(name: str, values: Sequence[float], missing: str = '') -> str:
 
 def range_text(values: Iterable[int], to: str = ' to ') -> str:
   """Formats the smallest and the largest value, '' without values."""
-  found = sorted({*values})
-  return to.join(map(str, dict.fromkeys([*found[:1], *found[-1:]])))
+  ordered = sorted({*values})
+  return to.join(map(str, dict.fromkeys([*ordered[:1], *ordered[-1:]])))
 
 
 def count_text(done: int, planned: int, diverged: int) -> str:

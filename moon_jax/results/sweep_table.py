@@ -63,16 +63,16 @@ def table(sweep: Sweep, summaries: Summaries) -> Table:
   sample standard deviation over n runs.
   """
   names = columns(sweep.configs, sweep.axes)
-  found: dict[tuple[str, ...], list] = {}
+  grouped: dict[tuple[str, ...], list] = {}
   for config, summary in zip(sweep.configs, summaries, strict=True):
-    found.setdefault(shown(config, names), []).append(summary)
+    grouped.setdefault(shown(config, names), []).append(summary)
   done = [run for run in summaries if run and 'diverged' not in run]
   is_loss = any('best_test_loss' in run for run in done)
   measure, unit = ('loss', '') if is_loss else ('accuracy', ' (%)')
   header = [*names, 'n', 'rounds', f'test {measure}{unit}',
             f'best test {measure}{unit}']
   rows = [[*settings, *_cells(runs, measure)]
-          for settings, runs in found.items()]
+          for settings, runs in grouped.items()]
   return Table('', {name: [row[i] for row in rows]
                     for i, name in enumerate(header)})
 

@@ -173,24 +173,25 @@ def _is_value(config, name, ours, value):
   return values.is_value(values.replace(config, {name: ours}), name, value)
 
 
-def _budget(found, budget, where):
+def _budget(budgets, budget, where):
   """Returns the settings of a budget, {} if there are none."""
-  for name, settings in found.items():
+  for name, settings in budgets.items():
     if name not in BUDGETS[:-1] or not isinstance(settings, dict):
       raise UserError(
           '', f'{where}: budgets must be tables {" or ".join(BUDGETS[:-1])}',
           f'{name} = {settings!r}', 'The full budget is the file without them')
-  return toml_file.settings(found.get(budget, {}), f'{where}, budget {budget}')
+  return toml_file.settings(
+      budgets.get(budget, {}), f'{where}, budget {budget}')
 
 
-def _words(found, where, known) -> tuple[str, ...]:
+def _words(words, where, known) -> tuple[str, ...]:
   """Returns a list of strings, which must be known names if there are any."""
-  for value in found:
+  for value in words:
     if not isinstance(value, str) or (known and value not in known and not (
         known is values.TYPES and values.is_argument(value))):
       raise UserError('', f'{where} must be a list of '
                       f'{"names" if known else "sentences"}', repr(value))
-  return tuple(found)
+  return tuple(words)
 
 
 def _published(entry: Any, where: str) -> Published:

@@ -44,7 +44,7 @@ def make(table: Table, arms: Sequence[TableArm], command: str,
   is_full = table.budget == 'full' and not table.changed
   arms = arms_lib.chosen(arms, table.best_of)
   is_timed = table.headline == 'time'
-  accuracies = accuracy(arms, is_full) + of_clients(arms)
+  accuracies = accuracy(arms, is_full) + heldout(arms)
   rounds = rounds_to_baseline(arms)
   compared, times = differences(arms), time(arms, is_timed)
   first = {'accuracy': accuracies + compared + rounds,
@@ -145,11 +145,11 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
         'runs': stats.count_text(
             len(arm.runs), len(arm.seeds), len(arm.others))}
     if is_full and values and published:
-      found = paired.welch(
+      welch = paired.welch(
           values, published.value, published.std, published.n)
-      row |= {'ours − published': fixed(found.mean, 1, '+'),
-              '95% interval': stats.interval_text(found.low, found.high),
-              'p, Welch': stats.p_text(found.p_value)}
+      row |= {'ours − published': fixed(welch.mean, 1, '+'),
+              '95% interval': stats.interval_text(welch.low, welch.high),
+              'p, Welch': stats.p_text(welch.p_value)}
     rows.append(row)
   caption = ('Top-1 test accuracy: mean ± sample standard deviation over runs, '
              'each with its own seed and split unless settings say otherwise. '
@@ -167,7 +167,7 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
   return ['## Test accuracy', page_lib.table(caption, rows, best)]
 
 
-def of_clients(arms: Sequence[TableArm]) -> Section:
+def heldout(arms: Sequence[TableArm]) -> Section:
   """Returns accuracies on held-out examples of clients, [] without these.
 
   Means weigh clients by their examples if the table has published values, as
@@ -205,12 +205,12 @@ def of_clients(arms: Sequence[TableArm]) -> Section:
 
 def _published(arm, measure):
   """Returns published values with their spreads and what they are of."""
-  found = [value for value in arm.published if value.measure == measure]
-  shown = {name for value in found for name in value.settings
+  values = [value for value in arm.published if value.measure == measure]
+  shown = {name for value in values for name in value.settings
            if name == 'dataset' or len(
-               {repr(other.settings.get(name)) for other in found}) > 1}
+               {repr(other.settings.get(name)) for other in values}) > 1}
   texts = []
-  for value in found:
+  for value in values:
     what = [show(x) if name == 'dataset' else f'{name} {show(x)}'
             for name, x in value.settings.items() if name in shown]
     what += [value.note] * bool(value.note)
@@ -233,14 +233,14 @@ def baseline_of(arm: TableArm, arms: Sequence[TableArm]) -> TableArm | None:
 
 def differences(arms: Sequence[TableArm]) -> Section:
   """Returns paired differences from baselines, [] if there are none."""
-  found = [(arm, baseline, arms_lib.compare(arm, baseline)) for arm in arms
+  compared = [(arm, baseline, arms_lib.compare(arm, baseline)) for arm in arms
            if (baseline := baseline_of(arm, arms))]
-  if not found:
+  if not compared:
     return []
-  holm = paired.holm([pairs.p_value for _, _, pairs in found])
+  holm = paired.holm([pairs.p_value for _, _, pairs in compared])
   num_tests = int(np.isfinite(holm).sum())
   rows = []
-  for (arm, baseline, pairs), holm_p in zip(found, holm):
+  for (arm, baseline, pairs), holm_p in zip(compared, holm):
     ours, theirs = arm.published_accuracy, baseline.published_accuracy
     rows.append({
         'arm': arm.label, 'baseline': baseline.label,

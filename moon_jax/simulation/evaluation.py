@@ -421,7 +421,7 @@ class Evaluator:
         if len(at):
           yield client, logits[:len(at)], labels_H[at]
 
-    return metric_functions.of_clients(
+    return metric_functions.client_values(
         self._federation.metrics, predictions(), len(self._positions_C))
 
   def test_all_clients(self, shared: Mapping[str, Any], hparams_R: Any,

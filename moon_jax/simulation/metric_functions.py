@@ -186,9 +186,9 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
   return line
 
 
-def of_clients(metrics: Mapping[str, Metric],
-               predictions: Iterable[tuple[int, np.ndarray, np.ndarray]],
-               num_clients: int) -> dict[str, np.ndarray]:
+def client_values(metrics: Mapping[str, Metric],
+                  predictions: Iterable[tuple[int, np.ndarray, np.ndarray]],
+                  num_clients: int) -> dict[str, np.ndarray]:
   """Returns metrics that are numbers for each client, float64 [C].
 
   NaN for a client without `predictions`, which are (client, logits, labels),

@@ -172,4 +172,4 @@ def test_show_writes_the_pictures_of_a_run(tmp_path, run_command):
 
 
 def test_runs_without_data_of_pictures_have_none(tmp_path):
-  assert not pictures.of_run(read.read(made_runs.write(tmp_path / 'run')))
+  assert not pictures.run_pictures(read.read(made_runs.write(tmp_path / 'run')))

@@ -47,13 +47,13 @@ def test_accuracies_of_clients_are_beside_published_ones():
               Published({}, measure, value, .5, 3, ''),))
       for label, measure, value, x in (
           ('FedAvg', 'global', 31.89, .2), ('FedPer', 'personal', 49.63, .4)))
-  found = rows(table_page.of_clients([fedavg, fedper]))
+  found = rows(table_page.heldout([fedavg, fedper]))
   columns = 'published, global (%)', 'published, of clients (%)'
   assert [[found[arm][name] for name in columns] for arm in found] == [
       ['31.89 ± 0.5', ''], ['', '49.63 ± 0.5']]
   assert found['FedPer']['models of clients (%)'].startswith('40.0')
   other = fedavg.published[0]._replace(measure='accuracy')
-  only = rows(table_page.of_clients([types.SimpleNamespace(
+  only = rows(table_page.heldout([types.SimpleNamespace(
       **vars(fedavg) | {'published': (other,)})]))
   assert not [name for name in only['FedAvg'] if 'published' in name]
 

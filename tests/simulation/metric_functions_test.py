@@ -181,7 +181,7 @@ def test_metrics_of_clients_are_those_of_their_examples():
   def fails(z, y):
     raise ValueError('a single class') if len({*y}) == 1 else TypeError
 
-  values = metrics.of_clients(
+  values = metrics.client_values(
       {'f1': metrics.f1, 'auroc': metrics.auroc, 'fails': fails,
        'confusion': metrics.confusion},
       [(2, logits[:6], labels[:6]), (0, logits[6:], labels[6:])], 4)
