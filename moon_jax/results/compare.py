@@ -238,9 +238,10 @@ def metric_over_clients(compared: Compared) -> str | None:
 def over_clients(compared: Compared) -> Table | None:
   """Returns the spread over clients, and the worst ones, of each arm."""
   name = metric_over_clients(compared)
-  return name and clients.over_clients(
+  return clients.over_clients(
       f'over clients: {stats.label(name)} after the last evaluation',
-      [(label(arm), name, arm.runs.values()) for arm in compared.arms])
+      [(label(arm), name, arm.runs.values()) for arm in compared.arms]
+      ) if name else None
 
 
 def times(compared: Compared) -> Table:

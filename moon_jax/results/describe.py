@@ -145,7 +145,7 @@ def rounds(run: Run) -> Table | None:
 def clients_seen(run: Run) -> list[str]:
   """Returns lines about the sizes of clients, and how often they trained."""
   lines = []
-  sizes = run.arrays('partition.npz').get('sizes', ())
+  sizes = run.arrays('partition.npz').get('sizes', np.zeros(0, int))
   if len(sizes):
     lines.append(f'clients: {len(sizes):,} with {sizes.min():,} to '
                  f'{sizes.max():,} training examples, median '

@@ -25,10 +25,10 @@ def run_pictures(run: Run) -> list[Picture]:
   """Returns the pictures for which a run has data."""
   pictures = []
   partition, timeline = run.arrays('partition.npz'), run.arrays('timeline.npz')
-  names = partition.get('names')
-  if len(counts_CK := partition.get('counts', ())):
+  names = partition['names'].tolist() if 'names' in partition else None
+  if 'counts' in partition:
     pictures.append(partition_picture(
-        counts_CK, partition.get('class_names', ()), names))
+        partition['counts'], partition['class_names'].tolist(), names))
   if timeline:
     pictures.append(timeline_picture(timeline, names))
   return pictures
@@ -46,23 +46,23 @@ def partition_picture(counts_CK: np.ndarray, class_names: Sequence[str] = (),
       consecutive ones, and the axis says so.
   """
   num_clients, num_classes = counts_CK.shape
-  has_names = client_names is not None and num_clients <= _MAX_NAMED
+  names = short_names(client_names or ()) if num_clients <= _MAX_NAMED else []
   width = np.clip(2.5 + .55 * num_clients, 5, 16)
-  if has_names:
+  if names:
     width = max(width, 2.5 + _NAME_INCHES * num_clients)
 
   def draw(figure):
     heat_map(figure, counts_CK, class_names, _MAX_COLUMNS)
     axes = figure.axes[0]
-    if has_names:
+    if names:
       is_wide = num_clients <= _MAX_NUMBERED
       axes.set_xticks(
-          range(num_clients), short_names(client_names),
+          range(num_clients), names,
           rotation=45 if is_wide else 90, ha='right' if is_wide else 'center',
           rotation_mode='anchor' if is_wide else 'default',
           fontsize=None if is_wide else _NAME_POINTS)
     if max(num_clients, num_classes) <= _MAX_NUMBERED:
-      if not has_names:
+      if not names:
         axes.set_xticks(range(num_clients))
       for (client, k), count in np.ndenumerate(counts_CK):
         axes.text(
@@ -70,7 +70,7 @@ def partition_picture(counts_CK: np.ndarray, class_names: Sequence[str] = (),
             color='white' if count > counts_CK.max() / 2 else 'black')
 
   return Picture('partition', draw, (width, np.clip(
-      1.5 + .4 * num_classes, 4, 12) + .8 * has_names),
+      1.5 + .4 * num_classes, 4, 12) + .8 * bool(names)),
                  'Training examples of each client and class.')
 
 
@@ -167,7 +167,7 @@ def timeline_picture(timeline: dict[str, np.ndarray],
         fontsize=_NAME_POINTS)
     axes.invert_yaxis()
     axes.grid(visible=False)
-    if below:
+    if staleness is not None:
       counts = np.bincount(staleness)
       below[0].bar(range(len(counts)), counts, color='#0072B2')
       below[0].set(xlabel='staleness (server steps)', ylabel='updates',
