@@ -268,9 +268,9 @@ class Parameter(NamedTuple):
     if self.choices:
       if isinstance(value, typing.Hashable) and value in self.choices:
         return value
-      words = [*map(str, self.choices)]
-      raise self.error(f'one of {", ".join(words)}', value,
-                       spelling.remedy(self.name, value, words))
+      choices = [*map(str, self.choices)]
+      raise self.error(f'one of {", ".join(choices)}', value,
+                       spelling.remedy(self.name, value, choices))
     if self.kind is Part:
       made = normal(self.part_kind, parse(self.part_kind, value))
       make(self.part_kind, made)
