@@ -141,12 +141,12 @@ def _get(arguments: argparse.Namespace) -> int:
           f'{entry.page}', flush=True)
     root = files.user_path(arguments.data_dir, 'data_dir')
     try:
-      dataset = _load(name, str(root))
+      dataset = sources.load_dataset(name, str(root), may_download=False)
     except UserError:  # missing or damaged
       if _hides_downloads(name, entry, root):
         raise
       _download(entry, root, arguments.mirror)
-      dataset = _load(name, str(root))
+      dataset = sources.load_dataset(name, str(root), may_download=False)
     print(f'{entry.title} is in {root}', *_describe(dataset), sep='\n')
   print('Next:', _train(name, entry, arguments.data_dir))
   return 0
@@ -179,13 +179,6 @@ def _hides_downloads(name: str, entry: Entry, root: pathlib.Path) -> bool:
       target.parent != path
       or target.suffix == '.gz' and target.with_suffix('').exists()
       for target in targets)
-
-
-def _load(name: str, data_dir: str) -> Dataset:
-  """Loads a data set without downloading it."""
-  if name in ENTRIES and ENTRIES[name].downloads:
-    return sources.SOURCES[name](data_dir, may_download=False)
-  return sources.load_dataset(name, data_dir)
 
 
 def _download(entry: Entry, root: pathlib.Path, mirror: str) -> None:
@@ -269,7 +262,8 @@ def _check(arguments: argparse.Namespace) -> int:
   status = 0
   for name in names:
     try:
-      state, lines = 'complete', [*_describe(_load(name, data_dir))]
+      state, lines = 'complete', [*_describe(
+          sources.load_dataset(name, data_dir, may_download=False))]
     except UserError as error:
       state, lines, status = 'missing or damaged', [str(error)], 1
     print(f'{name} in {data_dir}: {state}', *lines, sep='\n', flush=True)

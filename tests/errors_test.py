@@ -3,6 +3,8 @@
 import ast
 import contextlib
 import copy
+import importlib.util
+import pathlib
 import pickle
 import re
 
@@ -16,6 +18,8 @@ from moon_jax.data.io import files
 from moon_jax.data.sources import arrays
 from moon_jax.distributed import processes
 from moon_jax.errors import setting
+from moon_jax.results import projections
+from moon_jax.simulation import checks
 from support import ROOT
 
 PACKAGE = ROOT / 'moon_jax'
@@ -206,3 +210,20 @@ def test_functions_of_ones_own_name_arguments_in_python():
     user_code.call('model', 'nets:net', lambda: mj.lora(mj.mlp(3), 0))
   assert str(caught.value).startswith('--model=nets:net: rank must be')
   assert (caught.value.setting, caught.value.got) == ('rank', '0')
+
+
+@pytest.mark.parametrize('extra, call', [
+    ('analysis', lambda: mj.leakage.membership(np.ones(4), np.arange(4) < 2)),
+    ('analysis', lambda: projections.section({'moon': pathlib.Path('run')})),
+    ('privacy', lambda: checks.validate(mj.Config(
+        dataset='digits', model='mlp', algorithm='fedavg', weighting='uniform',
+        privacy='client(clip=1, noise_multiplier=1)'))),
+    ('huggingface', lambda: mj.load_dataset('hf:name'))])
+def test_a_package_that_few_need_is_named_with_its_extra(
+    extra, call, monkeypatch):
+  find = importlib.util.find_spec
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: (
+      find(name) if name.startswith('moon_jax') else None))
+  with pytest.raises(errors.UserError, match=(
+      rf"needs the package .*Run: pip install 'moon_jax\[{extra}\]'")):
+    call()

@@ -199,8 +199,8 @@ def _own_network(part: Part, **run: Any) -> Model:
     made = parts.make('model', part, **run)
     if isinstance(made, nn.Module):
       made = user_code.call('model', part.name, user.from_flax, made)
-  require(isinstance(made, Model), 'model', 'must return a Flax module or a '
-          'moon_jax.Model', f'a {type(made).__name__} of {part}'
+  require(isinstance(made, base.Model), 'model', 'must return a Flax module '
+          'or a moon_jax.Model', f'a {type(made).__name__} of {part}'
           f'{user_code.place(factory)}',
           'A factory of Flax NNX modules takes an argument rngs')
   return made._replace(place=made.place or user_code.place(factory))

@@ -51,7 +51,8 @@ def varies(name: str) -> bool:
   return name in _VARYING or name not in SOURCES
 
 
-def load_dataset(dataset: str, data_dir: str = '') -> Dataset:
+def load_dataset(dataset: str, data_dir: str = '', *,
+                 may_download: bool = True) -> Dataset:
   """Loads a data set by name.
 
   `train_inputs` and `train_labels` are read-only and aligned to 64 bytes, so
@@ -65,6 +66,7 @@ def load_dataset(dataset: str, data_dir: str = '') -> Dataset:
     data_dir: directory that holds the data set's files. CIFAR-10, CIFAR-100 and
       Tiny-ImageNet are downloaded into it if it exists and does not hold them.
       For 'npz', the path of the file. Unused by 'digits' and 'breast_cancer'.
+    may_download: whether these are downloaded.
 
   Returns:
     The data set.
@@ -82,6 +84,8 @@ def load_dataset(dataset: str, data_dir: str = '') -> Dataset:
   source = SOURCES.get(dataset) or functools.partial(
       huggingface.load if dataset.startswith(HUGGINGFACE)
       else arrays.load_custom, dataset)
+  if not may_download and dataset in (*PUBLISHED, 'tiny_imagenet'):
+    source = functools.partial(source, may_download=False)
   try:
     loaded: Any = source(data_dir)
   except OSError as error:  # for example, a directory without search permission
