@@ -21,7 +21,6 @@ import shutil
 import struct
 import subprocess
 import sys
-import tomllib
 import zipfile
 
 from flax import nnx
@@ -37,12 +36,11 @@ import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.simulation import build
 from support import inline, ROOT
+from support.invalid_input import npz_arrays, TABLE, toy, X, Y
 
 _MAX_MEGABYTES = 2_000
 _SECONDS = 60  # in which a command that reads without end must end
 FIELDS = dataclasses.fields(Config)
-TABLE = tomllib.loads(
-    (ROOT / 'tests/invalid_input.toml').read_text(encoding='utf-8'))
 
 
 def rows(section):
@@ -202,15 +200,7 @@ def test_bad_code_of_users(flag, code, word, tmp_path):
 
 @pytest.mark.parametrize('changes, rest', rows('npz'))
 def test_command_with_arrays(changes, rest, tmp_path):
-  random = np.random.RandomState(0)
-  images, features = (
-      {'x_train': random.randint(0, 256, (60, *shape)).astype(dtype),
-       'y_train': np.arange(60) % 3,
-       'x_test': random.randint(0, 256, (9, *shape)).astype(dtype),
-       'y_test': np.arange(9) % 3}
-      for shape, dtype in (((8, 8, 3), np.uint8), ((4,), np.float32)))
-  arrays = images | eval(f'dict({changes})', {
-      'np': np, 'features': features, **images})
+  _, arrays, _ = npz_arrays(changes)
   np.savez(tmp_path / 'data.npz', **{
       name: array for name, array in arrays.items() if array is not None})
   answer(tmp_path, 'train --dataset=npz --data_dir=data.npz '
@@ -259,15 +249,6 @@ class Net(nn.Module):
 @pytest.fixture(scope='module')
 def names(tmp_path_factory):
   """The names that the code of the table may use."""
-  x = np.random.RandomState(0).randn(60, 4).astype(np.float32)
-  y = (np.arange(60) % 3).astype(np.int32)
-
-  def toy(**changes):
-    return mj.Dataset(**{
-        'name': 'toy', 'train_inputs': x, 'train_labels': y,
-        'test_inputs': x[:9], 'test_labels': y[:9],
-        'class_names': ('a', 'b', 'c'), **changes})
-
   def federation(**changes):
     return mj.Federation(**{
         'data': toy(), 'clients': [[0, 1], [2, 3], [4]], 'model': mj.mlp(3),
@@ -278,7 +259,7 @@ def names(tmp_path_factory):
         loss=lambda *arguments: change_fn(*mj.fedavg().loss(*arguments)))
 
   return {
-      'mj': mj, 'np': np, 'jnp': jnp, 'optax': optax, 'x': x, 'y': y,
+      'mj': mj, 'np': np, 'jnp': jnp, 'optax': optax, 'x': X, 'y': Y,
       'Net': Net, 'nnx_net': nnx.Linear(4, 3, rngs=nnx.Rngs(0)), 'toy': toy,
       'federation': federation, 'with_loss': with_loss,
       'simulation': lambda **changes: mj.Simulation(federation(**changes)),
@@ -306,15 +287,20 @@ def test_python(made, words, names, compilations):
   assert 'jit_round' not in compilations and 'round' not in compilations
 
 
+@pytest.fixture(scope='module')
+def built(names):
+  """A federation that a configuration has built."""
+  return build.federation(mj.Config(
+      dataset='digits', model='mlp', algorithm='fedavg', num_clients=3,
+      partition='iid'), names['toy']())
+
+
 @pytest.mark.parametrize('made, words', [
     row for row in rows('python')
     if row.values[0].startswith(('federation(', 'simulation('))
     and row.values[0] != 'federation(lr=0.1)'])  # no argument
-def test_python_beside_a_configuration(made, words, names):
+def test_python_beside_a_configuration(made, words, names, built):
   """Values replace those of a federation that a configuration has built."""
-  built = build.federation(mj.Config(
-      dataset='digits', model='mlp', algorithm='fedavg', num_clients=3,
-      partition='iid'), names['toy']())
   replaced = lambda **changes: dataclasses.replace(built, **changes)
   with pytest.raises(mj.UserError) as raised:
     eval(made, names | {

@@ -42,13 +42,7 @@ def test_the_command_names_what_to_run(
   assert all(word in done.out for word in out.split())
 
 
-@pytest.mark.parametrize('args, text', [
-    (['data', 'check', '.', 'mine:load'], '2 training and 1 test examples'),
-    (['train', '--algorithm=mine:load', '--algorithm.n=1'],
-     '--algorithm=mine:load has the arguments data_dir; got n=1'),
-])
-def test_an_installed_script_imports_from_the_current_directory(
-    tmp_path, args, text):
+def test_an_installed_script_imports_from_the_current_directory(tmp_path):
   scripts, work = tmp_path / 'bin', tmp_path / 'work'
   scripts.mkdir()
   work.mkdir()
@@ -62,11 +56,12 @@ def load(data_dir):
               x_test=np.ones((1, 3)), y_test=np.array([1]))
 ''')
   done = subprocess.run(
-      [sys.executable, scripts / 'moon-jax', *args], cwd=work, text=True,
+      [sys.executable, scripts / 'moon-jax', 'data', 'check', '.', 'mine:load'],
+      cwd=work, text=True,
       env=os.environ | {'PYTHONPATH': str(pathlib.Path(
           mj.__file__).parents[1])},
       capture_output=True, timeout=60, check=False)
-  assert text in done.stdout + done.stderr
+  assert '2 training and 1 test examples' in done.stdout, done.stderr
 
 
 _NO_HOME = '~nobody-has-this-name/x'

@@ -5,8 +5,6 @@ each gives the data without the fault, on which one run has the right accuracy,
 or data that are accepted, or an error for another reason that is true.
 """
 
-import tomllib
-
 from flax import linen as nn
 import numpy
 import numpy as np
@@ -14,10 +12,9 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.data.sources import arrays
-from support import ROOT
+from support import invalid_input
+from support.invalid_input import npz_arrays, TABLE
 
-TABLE = tomllib.loads(
-    (ROOT / 'tests/invalid_input.toml').read_text(encoding='utf-8'))
 _random = np.random.RandomState(0)
 Y = np.arange(60) % 3
 Y_TEST = 1 + np.arange(20) % 2  # without class 0: numbers depend on both
@@ -203,30 +200,12 @@ def test_all_rows_of_arrays_are_listed():
 
 @pytest.mark.parametrize('title', [title for title in NPZ if NPZ[title]])
 def test_remedies_of_the_table(title):
-  images, features = (
-      {'x_train': _random.randint(0, 256, (60, *shape)).astype(dtype),
-       'y_train': np.arange(60) % 3,
-       'x_test': _random.randint(0, 256, (9, *shape)).astype(dtype),
-       'y_test': np.arange(9) % 3}
-      for shape, dtype in (((8, 8, 3), np.uint8), ((4,), np.float32)))
-  names = {'np': np, 'features': features, **images}
-  bad = images | eval(f'dict({TABLE["npz"][title][0]})', names)
+  images, bad, names = npz_arrays(TABLE['npz'][title][0])
   with pytest.raises(mj.UserError):
     to_dataset(bad)
   obeyed = to_dataset(bad | eval(f'dict({NPZ[title]})', names | {'bad': bad}))
   assert title not in SAME or obeyed.fingerprint() == (
       to_dataset(images).fingerprint())
-
-
-x = np.random.RandomState(0).randn(60, 4).astype(np.float32)
-y = (np.arange(60) % 3).astype(np.int32)
-
-
-def toy(**changes):
-  return mj.Dataset(**{
-      'name': 'toy', 'train_inputs': x, 'train_labels': y,
-      'test_inputs': x[:9], 'test_labels': y[:9],
-      'class_names': ('a', 'b', 'c'), **changes})
 
 
 PYTHON = {  # rows of [python] about data of one's own: their remedies
@@ -256,5 +235,7 @@ PYTHON = {  # rows of [python] about data of one's own: their remedies
 @pytest.mark.parametrize('title', PYTHON)
 def test_remedies_in_python(title):
   assert title in TABLE['python']
-  mj.Federation(data=eval(PYTHON[title], globals()), clients=[[0, 1], [2]],
+  names = {'np': np, 'toy': invalid_input.toy, 'x': invalid_input.X,
+           'y': invalid_input.Y}
+  mj.Federation(data=eval(PYTHON[title], names), clients=[[0, 1], [2]],
                 model=mj.mlp(3), algorithm=mj.fedavg())

@@ -61,17 +61,12 @@ def test_describing_a_run_imports_neither_jax_nor_pandas(tmp_path):
   subprocess.run([sys.executable, '-c', code], check=True)
 
 
-def test_pandas_is_imported_only_for_data_frames():
-  code = ('import sys, moon_jax.train, moon_jax as mj\n'
-          'assert "pandas" not in sys.modules and callable(mj.results)')
-  subprocess.run([sys.executable, '-c', code], check=True)
-
-
-def test_modules_of_results_are_imported_in_each_form():
+def test_modules_of_results_are_imported_in_each_form_without_pandas():
   """The package has the name of a public function."""
-  code = ('import moon_jax.results.stats as a\n'
+  code = ('import sys, moon_jax.train\n'
+          'import moon_jax.results.stats as a\n'
           'import moon_jax as mj\n'
-          'assert callable(mj.results)\n'
+          'assert "pandas" not in sys.modules and callable(mj.results)\n'
           'import moon_jax.results.stats as b\n'
           'from moon_jax.results import stats as c\n'
           'assert a is b is c and callable(mj.results)')
