@@ -205,15 +205,6 @@ def test_staleness_is_that_of_a_queue():
   assert abs(np.mean(timeline.staleness[50:]) - 3) < .05
 
 
-def test_old_updates_are_thrown_away():
-  plan = lambda most: clock.asynchronous(
-      ALWAYS, SECONDS, 8, 1, 200, seed=0, max_staleness=most)
-  every, some = plan(99), plan(4)
-  assert max(map(max, every.staleness)) > 4 and not every.too_stale
-  assert max(map(max, some.staleness)) <= 4 and some.too_stale > 10
-  assert len(plan(0).cohorts) == 200  # it goes on
-
-
 def test_updates_of_the_largest_staleness_are_taken():
   """Three of the fast client arrive before each one of the slow client."""
   plan = lambda most: clock.asynchronous(
