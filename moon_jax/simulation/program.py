@@ -109,7 +109,8 @@ class Program:
 
   def __init__(self, federations: Sequence[Federation],
                directories: Sequence[str] = (),
-               specs: Sequence[RoundSpec] = ()):
+               specs: Sequence[RoundSpec] = (),
+               room: Sequence[RoundSpec] = ()):
     """Places the data and the initial states; compiles nothing large.
 
     Args:
@@ -118,6 +119,7 @@ class Program:
         clients, cohorts and local epochs.
       directories: for each federation that of its client state on disk.
       specs: the result of `round_spec.alone` for each, if known.
+      room: those of federations that may take their places later (`replace`).
 
     Raises:
       UserError: if inputs do not fit the network, the runs cannot share a
@@ -136,7 +138,9 @@ class Program:
     platforms.use_compilation_cache()
     specs = specs or list(map(round_spec.alone, federations))
     _check_together(specs)
-    self.spec, places = round_spec.together(specs)
+    # What each place has room for.
+    self._largest = [round_spec.with_room(spec, room) for spec in specs]
+    self.spec, places = round_spec.together(self._largest)
     shape = self.spec.shape
     self.mesh = devices.mesh(shape.num_lanes, shape.num_devices)
     self.num_lanes, self.num_devices = shape.num_lanes, self.mesh.size
@@ -153,8 +157,10 @@ class Program:
     for spec, clients in zip(specs, stores):  # one test set serves all
       self.runs.append(self._new_run(
           spec, clients, *[run.evaluator for run in self.runs[:1]]))
-    self.planner = Planner(specs, shape, places, self.training)
-    self._largest = [*specs]  # those that each row has room for
+    self.planner = Planner(
+        specs, shape, [place._replace(shape=spec.shape)
+                       for place, spec in zip(places, specs)],
+        self.training, room)
     self._owners = client_store.Owners(self._clients, self.mesh)
     self._hparams: Any = None, None  # of the runs, on the host and the devices
     self._round: Any = None  # the compiled Round
@@ -178,7 +184,7 @@ class Program:
       run: the index of the run whose place it takes.
       federation: of which all holds that `Program` asks of its federations. It
         also takes no more local steps, clients per round and examples per
-        client than the federation with which the program has begun.
+        client than the program has room for.
       directory: of its client state on disk.
       spec: the result of `round_spec.alone` for it, if known.
 
@@ -205,13 +211,11 @@ class Program:
     specs[run] = spec
     memory_lib.check(*specs)
     room, needs = largest.shape, spec.shape
-    most = max(map(round_spec.max_examples, (
-        other.federation for other in self._largest)))
     for name, have, need in (
         ('lanes', room.num_lanes, needs.num_lanes),
         ('rows of the table', room.num_rows, needs.num_rows),
         ('clients per round', room.jobs_per_device, needs.jobs_per_device),
-        ('examples of the largest client', most,
+        ('examples of the largest client', self.planner.max_examples,
          round_spec.max_examples(spec.federation)),
         ('examples on a device', self.spec.shard_size,
          self.spec.shard_size and round_spec.together(specs)[0].shard_size),
@@ -223,7 +227,7 @@ class Program:
         raise UserError(
             '', 'a federation that takes the place of a run must have a round '
             'that its program holds', f'other {name}',
-            'Make a Program that begins with the largest federation')
+            'Make a Program whose argument room has its specification')
 
   @property
   def is_compiled(self) -> bool:

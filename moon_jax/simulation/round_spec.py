@@ -338,6 +338,22 @@ def together(specs: Sequence[RoundSpec], num_devices: int = 0
       shard_size=shard_size), places
 
 
+def with_room(spec: RoundSpec, others: Sequence[RoundSpec]) -> RoundSpec:
+  """Returns a specification whose rounds also hold those of other runs."""
+  specs = [spec, *(x for x in others
+                   if x.shape.num_lanes == spec.shape.num_lanes)]
+  programs = [x.program for x in specs]
+  return dataclasses.replace(
+      spec, shape=spec.shape._replace(
+          num_rows=max(x.shape.num_rows for x in specs),
+          jobs_per_device=max(x.shape.jobs_per_device for x in specs)),
+      program=spec.program._replace(
+          clip_gradients=any(x.clip_gradients for x in programs),
+          unused_hparams=tuple(
+              name for name in spec.program.unused_hparams
+              if all(name in x.unused_hparams for x in programs))))
+
+
 def _shard_size(federations, shape):
   """Returns the most examples that a device needs in a round."""
   num_train = len(federations[0].data.train_labels)
@@ -367,19 +383,22 @@ class Planner:
       those that never take part at the end.
     histories: for each run what is known of its clients; None if its rounds
       do not need it.
+    max_examples: the most examples of a client.
   """
 
   def __init__(self, specs: Sequence[RoundSpec], shape: Shape | None = None,
                places: Sequence[Place] = (),
-               training: TrainingSet | None = None):
+               training: TrainingSet | None = None,
+               room: Sequence[RoundSpec] = ()):
     """Plans nothing yet: specifications are those of each run alone.
 
     One run needs neither shape nor places; tables alone need no examples.
+    `room` are those of runs that may take the places of others.
     """
     self._specs, self._places, self._training = [*specs], [*places], training
     self._shape = shape or specs[0].shape
-    self._max_examples = max(
-        max_examples(spec.federation) for spec in specs)
+    self.max_examples = max(
+        max_examples(spec.federation) for spec in [*specs, *room])
     self.clients = [spec.federation.all_clients for spec in specs]
     self.histories = [
         selection.begin(spec.federation.num_clients)
@@ -513,7 +532,7 @@ class Planner:
           [self._examples(run, [client])[0] if steps else []
            for run, client, steps in zip(
                jobs.run, jobs.client, jobs.num_steps)],
-          self._max_examples))
+          self.max_examples))
     if first.program.keep_models and first.program.algorithm.personal_model:
       table = table._replace(is_personal=np.ones(len(table.num_rows), bool))
     return table
