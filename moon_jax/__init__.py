@@ -30,7 +30,7 @@ several federations together.
 Runs with a directory, as the command line makes them: `Config`, `run`; `load`
 reads the final model of a run, `results` and `client_results` the metrics of
 runs. `loggers`, which write metrics elsewhere.
-`Sweep`, a set of runs, and `run_sweep`.
+`Sweep`, a set of runs, and `run_sweep`; `Tuner`, which chooses settings.
 `leakage`: what models and updates reveal of training examples.
 Errors: `UserError`, `DivergedError`, `OutOfMemory`, `InterruptedRun`.
 

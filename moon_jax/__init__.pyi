@@ -91,3 +91,4 @@ from .simulation.program import Program
 from .simulation.records import Record
 from .simulation.simulation import Simulation
 from .tasks import Task
+from .tuning.tuner import Tuner

@@ -35,6 +35,17 @@ _MAX_RUNS = flags.DEFINE_integer(
 _PART = flags.DEFINE_string(
     'part', '0/1', 'Part I of N of several runs, I/N with I from 0 to N - 1: '
     'the programs whose index modulo N is I.')
+_TUNE = flags.DEFINE_string(
+    'tune', '', 'Chooses among the values of --grid and --search by validation '
+    'accuracy: halving(eta=3, rungs=4), random(trials=30), optuna(trials=50), '
+    'or your own MODULE:FUNCTION (docs/sweeps.md).')
+_SEARCH = flags.DEFINE_multi_string(
+    'search', [], 'With --tune: a range of a flag, NAME=log(A,B), '
+    'uniform(A,B), integer(A,B) or choice(V1,V2,...); repeat it for several '
+    'flags.')
+_TUNE_SEEDS = flags.DEFINE_integer(
+    'tune_seeds', 3, 'With --tune: number of new seeds with which what was '
+    'chosen trains again, to be tested.', lower_bound=0)
 _COORDINATOR = flags.DEFINE_string(
     'coordinator_address', '', 'Address of the first of several processes that '
     'share a run; not needed on clusters that JAX detects (Slurm, Open '
@@ -71,6 +82,7 @@ _PAGE = help_page.Page(
       '--flagfile=experiments/cifar10.flags --data_dir=DIR')],
     'Several runs, plans and several processes',
     placeholders={'coordinator_address': 'HOST:PORT', 'grid': 'NAME=V1,V2,...',
+                  'search': 'NAME=RANGE', 'tune': 'CALL',
                   'target': 'GPU'},
     usage='[FILE.toml] [--flagfile=FILE] [--FLAG=VALUE ...]')
 
@@ -85,7 +97,7 @@ def train(config: Config, named: frozenset[str], paths: Sequence[str]) -> None:
   require(_TARGET.value or not _DEVICES.present, f'devices={_DEVICES.value}',
           'is the number of GPUs of --target', 'none',
           'Give --target, such as --target=h100, or remove it')
-  if _GRID.value or paths:
+  if _GRID.value or paths or _TUNE.value or _SEARCH.value:
     return _train_many(config, named, paths)
   for flag in _MAX_RUNS, _PART:
     require(not flag.present, flag.name, 'is for several runs', 'one',
@@ -107,7 +119,13 @@ def _train_many(config, named, paths):
   require(not _TARGET.value, 'target', 'compiles one run', 'several',
           'Remove --grid or the file')
   part, root = grids.part(_PART.value), grids.directory(config)
-  built = grids.build(config, named, _GRID.value, grids.path_of(paths))
+  of_line = config, named, _GRID.value, grids.path_of(paths)
+  blocks = grids.blocks(*of_line)
+  if tune := _TUNE.value or blocks.file.keys.get('tune', ''):
+    return _tune(blocks, tune, root)
+  require(not _SEARCH.value, 'search', 'needs --tune, which chooses', 'none',
+          "Give --tune='halving(eta=3, rungs=4)'")
+  built = grids.build(*of_line)
   from moon_jax.results import sweep_table
   from moon_jax.runs.run import Runs  # once the flags are checked
 
@@ -118,6 +136,20 @@ def _train_many(config, named, paths):
     return print(_plan(runs, part))
   sweep_table.finish(built, runs.train(
       max_runs=_MAX_RUNS.value, part=part), root)
+
+
+def _tune(blocks, tune, root):
+  """Tunes the runs of a command line, or prints the plan of the first."""
+  from moon_jax.tuning import command  # once the flags are checked
+
+  require(not _PART.present, 'part', 'is for runs that are known beforehand',
+          'tune', 'Remove it')
+  tuning = command.Tuning(
+      blocks, tune, _SEARCH.value, _TUNE_SEEDS.value if _TUNE_SEEDS.present
+      else blocks.file.keys.get('tune_seeds', _TUNE_SEEDS.value), root)
+  if _DRY_RUN.value:
+    return print(tuning.plan(_plan))
+  tuning.run(_MAX_RUNS.value)
 
 
 def _plan(runs, part=(0, 1)):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import urllib.parse
 
+import numpy as np
 import pytest
 
 import moon_jax as mj
@@ -15,6 +16,7 @@ from moon_jax import train
 from moon_jax.data import augment
 from moon_jax.data.sources import arrays
 from moon_jax.simulation import checks
+from support import inline
 from support.docs_pages import (
   commands,
   config_of,
@@ -241,14 +243,32 @@ def test_own_data_names_what_arrays_are_read():
 
 
 def test_the_commands_about_sweeps_make_them(monkeypatch, tmp_path):
-  toml, = re.findall(r'```toml\n(.*?)```', page('sweeps'), re.DOTALL)
+  toml, _ = re.findall(r'```toml\n(.*?)```', page('sweeps'), re.DOTALL)
   (tmp_path / 'methods.toml').write_text(toml, encoding='utf-8')
   (tmp_path / 'experiments').symlink_to(ROOT / 'experiments')
   monkeypatch.chdir(tmp_path)
   sweeps = [sweep_of(shlex.split(line)[3:]) for line in re.findall(
-      r'^python -m moon_jax.train .*', page('sweeps'), re.MULTILINE)]
+      r'^python -m moon_jax.train (?!.*tune).*', page('sweeps'), re.MULTILINE)]
   assert [len(found.sweep.configs) for found in sweeps] == [
       6, 4, 3, 6, 9, 8, 6]
+
+
+def test_the_commands_about_tuning_can_be_planned(tmp_path):
+  _, toml = re.findall(r'```toml\n(.*?)```', page('sweeps'), re.DOTALL)
+  (tmp_path / 'tuned.toml').write_text(toml, encoding='utf-8')
+  (tmp_path / 'experiments').symlink_to(ROOT / 'experiments')
+  rng = np.random.default_rng(0)
+  np.savez(tmp_path / 'mine.npz', **{
+      f'{letter}_{part}': values for part, count in (
+          ('train', 400), ('test', 50)) for letter, values in (
+          ('x', rng.random((count, 5))), ('y', np.arange(count) % 3))})
+  own, planned, trained = re.findall(
+      r'^python -m moon_jax.train (.*tune.*)', page('sweeps'), re.MULTILINE)
+  assert planned == f'{trained} --dry_run'
+  for words, count in (own, 9), (trained, 18):
+    done = inline.run(*shlex.split(words), '--dry_run', cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert f'the plan of the first {count} trials' in done.out
 
 
 def test_all_flags_of_sweeps_are_listed():

@@ -27,6 +27,16 @@ class Named(NamedTuple):
   description: str = ''
 
 
+class Blocks(NamedTuple):
+  """What a command line and a file say of runs, before it is multiplied."""
+
+  base: Config  # of the settings that a block does not have
+  settings: list[dict[str, Any]]  # of each block; a tuple is an axis
+  file: toml_file.SweepFile
+  # Whether the command line changes the runs of the file.
+  is_changed: bool
+
+
 def given(config: Config, named: Container[str]) -> dict[str, Any]:
   """Returns the settings, and arguments of parts, of a command line by name.
 
@@ -39,9 +49,9 @@ def given(config: Config, named: Container[str]) -> dict[str, Any]:
       if (name := f'{kind}.{argument}') in named}
 
 
-def build(config: Config, named: Container[str], grids: Sequence[str],
-          path: str = '') -> Named:
-  """Returns the sweep of a command line.
+def blocks(config: Config, named: Container[str], grids: Sequence[str],
+           path: str = '') -> Blocks:
+  """Returns the blocks of a command line.
 
   `grids` are the values of --grid, and `path` is a TOML file, or ''.
   The flags `named` on the command line replace settings and axes of the file.
@@ -63,18 +73,28 @@ def build(config: Config, named: Container[str], grids: Sequence[str],
     raise UserError(
         '', f'--flagfile must not be given with {path}, which names a flag '
         'file', 'both', 'Remove --flagfile, or the key flagfile of the file')
-  base = dataclasses.replace(config, **{'workdir': '', **file.base})
-  sweep = functools.reduce(operator.or_, grid_lib.each(
-      base, [{**block, **fixed, **axes} for block in file.blocks]))
+  return Blocks(
+      dataclasses.replace(config, **{'workdir': '', **file.base}),
+      [{**block, **fixed, **axes} for block in file.blocks], file,
+      bool(axes or {name.partition('.')[0] for name in fixed} & {
+          *identity.IDENTITY}))
+
+
+def build(config: Config, named: Container[str], grids: Sequence[str],
+          path: str = '') -> Named:
+  """Returns the sweep of a command line; see `blocks`."""
+  made = blocks(config, named, grids, path)
+  file = made.file
+  sweep = functools.reduce(
+      operator.or_, grid_lib.each(made.base, made.settings))
   digest = hashlib.sha256(repr(
       sorted(map(grid_lib.key, sweep.configs))).encode()
                           ).hexdigest()[:HASH_DIGITS]
   parts = [file.name]
-  if not path:
+  if not file.name:
     dataset = identity.dataset_in_names(sweep.configs[0])
     parts = [dataset, *sweep.axes[:4], digest]
-  elif axes or {name.partition('.')[0] for name in fixed} & {
-      *identity.IDENTITY}:
+  elif made.is_changed:
     parts.append(digest)
   return Named(sweep, '-'.join(parts), file.keys.get('title', ''),
                file.keys.get('description', ''))

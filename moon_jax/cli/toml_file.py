@@ -15,17 +15,18 @@ from moon_jax.errors import UserError
 from moon_jax.runs import values as values_lib
 
 # Keys of a file that are not settings, and their types. `results.table_file`
-# reads all but the first four; sweeps train the runs whatever they are.
+# reads all but the first seven; sweeps train the runs whatever they are.
 _KEYS = {
     'title': str, 'description': str, 'flagfile': str, 'runs': list,
+    'tune': str, 'tune_seeds': int, 'search': dict,
     'source': str, 'budgets': str, 'headline': str, 'pages': list,
     'panels': list, 'best_of': list, 'notes': list, 'baseline': dict,
     'budget': dict, 'published': list}
 
 _BLOCKS = ('runs', 'published')  # keys that are blocks [[KEY]]
 
-# The report's keys of a block [[runs]].
-_BLOCK_KEYS = {'baseline': dict, 'budget': dict}
+# Keys of a block [[runs]] that are not settings.
+_BLOCK_KEYS = {'baseline': dict, 'budget': dict, 'search': dict}
 
 
 class SweepFile(NamedTuple):

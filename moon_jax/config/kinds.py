@@ -164,4 +164,11 @@ KINDS: dict[str, Kind] = {
         _in('algorithms.asynchronous', 'constant', 'polynomial', 'hinge'),
         'polynomial(exponent=1)', returns='a function of the staleness',
         result='collections.abc:Callable'),
+    'tune': Kind(
+        _in('tuning.methods', 'halving', 'random', 'optuna'),
+        'halving(eta=3, rungs=4)', {'metric': (
+            str, '', 'Recorded metric by which settings are chosen, instead of '
+            'the accuracy on validation examples.')},
+        by_name=('history', 'space'), returns='settings, or a list of them',
+        result='collections.abc:Collection'),
 }

@@ -214,7 +214,7 @@ def _several(paths, arguments):
   _print(compare.text(compared, shutil.get_terminal_size().columns))
 
   def view():
-    from moon_jax.results import figures, table_page
+    from moon_jax.results import figures, table_page, tuning
 
     x = arguments.x or 'round'
     curves = compare.curves(compared, x)
@@ -227,7 +227,7 @@ def _several(paths, arguments):
                            compare.metric_over_clients(compared))
     return _View(
         compared.runs, f'Runs of {" ".join(arguments.runs)}', [
-            *compare.sections(compared),
+            *tuning.sections(arguments.runs), *compare.sections(compared),
             *table_page.curves(compared.arms, _drawn(runs, metric)),
             *table_page.pictures(over),
             *table_page.commands(compared.arms, shlex.join([

@@ -52,6 +52,7 @@ class Recorder:
     trained: the record of a round that has no line of metrics yet, or None.
     result: of a run that has ended: its summary, or the error of a loss that is
       not finite; None before.
+    until: the round up to which it trains now; `num_rounds`, unless it pauses.
     num_lost: rounds of an earlier command that are trained again.
     saved_at: when training began or the run was saved, in `time.monotonic`.
   """
@@ -77,14 +78,24 @@ class Recorder:
     self._selection = Selection(config, simulation, workdir)
     self.trained: RoundRecord | None = None
     self.result: Result | None = None
+    self.until = config.num_rounds
     self.num_lost, self.saved_at, self._save_seconds = 0, time.monotonic(), 0.
 
   @property
   def is_unfinished(self) -> bool:
-    """Whether the run has rounds to train or to record."""
-    return self.result is None and (self.trained is not None or (
-        self.simulation.rounds_done < self.config.num_rounds
-        and not self._selection.is_stopped))
+    """Whether the run has rounds to train or to record now."""
+    return self.result is None and (
+        self.trained is not None or self._has_rounds(self.until))
+
+  @property
+  def is_paused(self) -> bool:
+    """Whether the run has rounds left, and trains none of them now."""
+    return not self.is_unfinished and self.result is None and (
+        self._has_rounds(self.config.num_rounds))
+
+  def _has_rounds(self, until):
+    return self.simulation.rounds_done < until and not (
+        self._selection.is_stopped)
 
   @property
   def rounds_saved(self) -> int:

@@ -146,7 +146,8 @@ class Runs:
   """
 
   def __init__(self, configs: Sequence[Config],
-               axes: Sequence[str] | None = None, root: str = 'runs'):
+               axes: Sequence[str] | None = None, root: str = 'runs',
+               call: Callable | None = None):
     """Checks the configurations, and their directories.
 
     Args:
@@ -154,6 +155,7 @@ class Runs:
       axes: names of the settings in which the runs of a sweep differ; None for
         a single run, whose configuration may name its work directory.
       root: directory of the work directories.
+      call: reads files, see `prepare.once`.
 
     Raises:
       UserError: naming the run, if one is impossible.
@@ -162,7 +164,7 @@ class Runs:
     self.axes, self._root, self._is_sweep = axes, root, axes is not None
     self._has_warned = False  # that there are no locks
     self.runs: list[Prepared] = []
-    call = prepare.once()
+    call = call or prepare.once()
     for config in configs:
       name = '' if axes is None else values.run_name(config, axes)
       with _naming(name):
@@ -227,14 +229,11 @@ class Runs:
 
   def _train_unit(self, claimed, place, callbacks, loggers):
     """Trains locked runs, and unlocks them."""
-    from moon_jax.runs.unit import Unit  # imports Orbax, a second
-
     runs = [self.runs[index] for index in claimed]
     with contextlib.ExitStack() as stack:
       for run in runs:
         stack.enter_context(contextlib.closing(run.workdir))
-      results = Unit(runs, lambda: list(self.specs(claimed)), callbacks,
-                     loggers).train(**place)
+      results = self._unit(claimed, callbacks, loggers).train(**place)
     for run, result in zip(runs, results):
       if not isinstance(result, Exception):
         self._summary = result
@@ -243,6 +242,13 @@ class Runs:
       else:
         print(f'{run.name}: {result}', file=sys.stderr, flush=True)
     self.ended.update(claimed)
+
+  def _unit(self, claimed, callbacks, loggers):
+    """Returns the `Unit` of locked runs."""
+    from moon_jax.runs.unit import Unit  # imports Orbax, a second
+
+    return Unit([self.runs[index] for index in claimed],
+                lambda: list(self.specs(claimed)), callbacks, loggers)
 
   def progress(self) -> str:
     """Returns which runs have ended, in words."""

@@ -236,10 +236,9 @@ def _time_line(config, timeline):
           f'{rounds:,} {steps}{more}')
 
 
-def header_of_runs(configs: Sequence[Config], program: Program) -> str:
-  """Returns a line that describes the runs of one program."""
-  rounds = sum(config.num_rounds for config in configs)
-  return (f'{len(configs)} runs in one program, {rounds:,} rounds in all, '
+def header_of_runs(rounds: Sequence[int], program: Program) -> str:
+  """Returns a line that describes runs of one program by their rounds."""
+  return (f'{len(rounds)} runs in one program, {sum(rounds):,} rounds in all, '
           f'{_lanes(program.num_lanes, program.num_devices)}')
 
 

@@ -42,13 +42,17 @@ class Unit:
 
   def __init__(self, runs: Sequence[Prepared], specs_fn: SpecsFn,
                callbacks: Sequence[Callable] = (),
-               loggers: Sequence[loggers_lib.LoggerOrFactory] = ()):
-    """Stores the arguments; `moon_jax.run` describes the last two.
+               loggers: Sequence[loggers_lib.LoggerOrFactory] = (),
+               until: Sequence[int] = (), program_fn: Callable = Program):
+    """Stores the arguments; `moon_jax.run` describes callbacks and loggers.
 
     `specs_fn` builds the runs and returns the specification of the rounds of
-    each alone.
+    each alone. `until` has rounds after which runs pause, and `program_fn`
+    returns their program, as `Program` does.
     """
     self._runs, self._specs_fn = runs, specs_fn
+    self._until = until or [run.config.num_rounds for run in runs]
+    self._program_fn = program_fn
     self._callbacks = callbacks
     self._loggers = [loggers_lib.make(run.config, loggers) for run in runs]
     self.recorders: list[Recorder] = []
@@ -58,7 +62,8 @@ class Unit:
     """Trains the runs until all have ended; returns their summaries.
 
     Times in summaries are the run's equal share. A loss that is not finite is a
-    result. `moon_jax.run` describes the other errors.
+    result, and None that of a run that pauses, once it is saved. `moon_jax.run`
+    describes the other errors.
 
     Args:
       index: of this unit among those of a sweep.
@@ -82,12 +87,15 @@ class Unit:
           self._make(specs, stack)
         self._start_loggers(stack)
         with self._saving_after_errors():
-          if self._unfinished():
+          if self._unfinished() and not self._program.is_compiled:
             self._compile()
           self._show_rounds()
           self._end_finished()
           while unfinished := self._unfinished():
             self._train_round(unfinished)
+          for recorder in self.recorders:
+            if recorder.is_paused:
+              recorder.save_and_close()
       if self._interrupt.received and count:
         raise InterruptedRun(self._interrupt.received, (
             '; the same command trains the runs that are left'))
@@ -116,10 +124,11 @@ class Unit:
     """Makes the program, and resumes the runs."""
     federations = [spec.federation for spec in specs]
     with memory_lib.explained(federations[0], len(federations)):
-      self._program = Program(
+      self._program = self._program_fn(
           federations, [str(run.workdir.path) for run in self._runs], specs)
     self.recorders = _recorders(
-        self._program, self._runs, self._callbacks, self._progress)
+        self._program, self._runs, self._until, self._callbacks,
+        self._progress)
     for recorder in self.recorders:
       # Another call in this process may resume an interrupted run.
       stack.callback(recorder.close)
@@ -148,7 +157,7 @@ class Unit:
 
   def _show_rounds(self):
     self._progress.training(
-        sum(r.config.num_rounds for r in self.recorders),
+        sum(r.until for r in self.recorders),
         sum(r.simulation.rounds_done - (r.trained is not None)
             for r in self.recorders),
         self._runs[0].workdir.lines() if len(self._runs) == 1 else ())
@@ -176,7 +185,8 @@ class Unit:
   def _end_finished(self):
     share = 1 / len(self._runs)  # of the times
     for recorder in self.recorders:
-      if not recorder.is_unfinished and recorder.result is None:
+      if not (recorder.is_unfinished or recorder.is_paused) and (
+          recorder.result is None):
         with self._progress.busy('saving the final model'):
           recorder.finish(self._compile_seconds * share, lambda: (
               time.perf_counter() - self._start) * share)
@@ -239,7 +249,7 @@ class Unit:
         recorder.close()
 
 
-def _recorders(program, runs, callbacks, progress):
+def _recorders(program, runs, until, callbacks, progress):
   is_alone, path = len(runs) == 1, runs[0].workdir.path
   recorders = [
       Recorder(run.config, Simulation(program, run=index), run.workdir,
@@ -248,9 +258,10 @@ def _recorders(program, runs, callbacks, progress):
   progress.message(
       f'{summary_lib.header(runs[0].config, recorders[0].simulation)}\n'
       f'results in {path}' if is_alone else
-      f'{summary_lib.header_of_runs([run.config for run in runs], program)}\n'
+      f'{summary_lib.header_of_runs(until, program)}\n'
       f'results in {len(runs)} directories in {path.parent}')
-  for recorder in recorders:
+  for recorder, rounds in zip(recorders, until):
+    recorder.until = rounds
     recorder.resume()
   if text := _resumed(recorders):
     progress.message(text)

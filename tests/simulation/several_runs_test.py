@@ -1,6 +1,5 @@
 """Runs that train together have the numbers that they have alone."""
 
-import contextlib
 import functools
 import time
 
@@ -320,36 +319,19 @@ def test_no_part_of_a_failed_round_is_kept(monkeypatch):
   assert_states_as_alone(program, [2, 1, 2])
 
 
-@contextlib.contextmanager
-def compilations():
-  """A context whose value lists the programs that XLA compiles in it."""
-  found = []
-
-  def listen(event, _, **known):
-    if event == '/jax/core/compile/backend_compile_duration':
-      found.append(known.get('fun_name', ''))
-
-  jax.monitoring.register_event_duration_secs_listener(listen)
-  try:
-    yield found
-  finally:
-    jax.monitoring.unregister_event_duration_listener(listen)
-
-
-def test_rows_of_runs_go_to_others_without_compiling():
+def test_rows_of_runs_go_to_others_without_compiling(compilations):
   """Each begins in its own first round, beside runs of later ones."""
   federations = three()
-  with compilations() as compiled:
-    program = Program(federations[:2])
-    train(program, [2, 1])
-    program.replace(1, federations[2])
-    train(program, [1, 1])
-    assert_states_as_alone_of(program, [(0, 3), (2, 1)])
-    assert compiled  # they are seen
-    compiled.clear()
-    program.replace(0, federations[1])
-    lines = train(program, [2, 1])
-    assert not compiled
+  program = Program(federations[:2])
+  train(program, [2, 1])
+  program.replace(1, federations[2])
+  train(program, [1, 1])
+  assert_states_as_alone_of(program, [(0, 3), (2, 1)])
+  assert compilations  # they are seen
+  compilations.clear()
+  program.replace(0, federations[1])
+  lines = train(program, [2, 1])
+  assert not compilations
   assert_states_as_alone_of(program, [(1, 2), (2, 2)])
   assert_equal(lines, [[alone(1)[0][0], alone(1)[1][0]], [alone(2)[1][0]]])
   known = dict(input_noise_std=NOISE, algorithm=federations[0].algorithm)

@@ -45,7 +45,7 @@ def commands(text: str) -> list[str]:
   lines = re.findall(
       r'^(?:python -m moon_jax\.|moon-jax )train (.*)', text, re.MULTILINE)
   return [line for line in lines
-          if not re.search(r'--grid|--dry_run|\.toml', line)]
+          if not re.search(r'--grid|--tune|--dry_run|\.toml', line)]
 
 
 def config_of(flags_of_command: str, **changes) -> Config:

@@ -1,0 +1,96 @@
+"""The trials of tunings (docs/sweeps.md), as figures of a page."""
+
+from collections.abc import Sequence
+import csv
+import functools
+
+from moon_jax.data.io import files
+from moon_jax.errors import UserError
+from moon_jax.results import figures
+from moon_jax.results.page import Figure
+
+_NOT_SEARCHED = 'method', 'seed', 'rounds', 'test', 'seconds', 'chosen'
+_LOG = 20  # a range with this ratio of its ends is drawn on a logarithmic axis
+
+
+def sections(names: Sequence[str]) -> list[str | Figure]:
+  """Returns the report and the figure of each tuning in directories of runs."""
+  found: list[str | Figure] = []
+  for name in names:
+    for path in sorted(files.user_path(name).glob('tuning/*/tune.csv')):
+      try:
+        with open(path, newline='', encoding='utf-8') as lines:
+          rows = list(csv.DictReader(lines))
+        report = (path.parent / 'tune.txt').read_text(encoding='utf-8')
+      except (OSError, ValueError) as error:
+        raise UserError('', f'{path} must be a table of trials', error,
+                        'Repeat the command that has written it') from error
+      found += [f'## Tuning {path.parent.name}',
+                *(f'- {line.strip()}' for line in report.splitlines()),
+                _figure(rows, f'tuning-{len(found)}')]
+  return found
+
+
+def _figure(rows, name):
+  columns = [*rows[0]]
+  metric = columns[columns.index('rounds') + 1]
+  known = [row for row in rows if row[metric] and not row['test']]
+  searched = [x for x in columns[:columns.index('seed')]
+              if x not in _NOT_SEARCHED]
+  label = metric.replace('_', ' ')
+  return Figure(
+      name, figures.svg(functools.partial(
+          _draw, rows=known, searched=searched, metric=metric),
+                        2.4 * (1 + len(searched)), name),
+      f'Points: the {label} of {len(known)} trials over their number and over '
+      f'{", ".join(searched)}.',
+      f'The last {label} of each trial. The larger a point, the more rounds '
+      'has the trial; the chosen one has a ring.')
+
+
+def _draw(figure, rows, searched, metric):
+  axes = figure.subplots(1 + len(searched), squeeze=False)[:, 0]
+  most = max((int(row['rounds']) for row in rows), default=1)
+  methods = list(dict.fromkeys(row['method'] for row in rows))
+  for ax, name in zip(axes, ['', *searched]):
+    texts = [row[name] for row in rows] if name else []
+    for color, method in zip(figures.shades(methods), methods):
+      points = [(_place(row, i, name, texts), float(row[metric]),
+                 12 + 48 * int(row['rounds']) / most, row['chosen'] == 'True')
+                for i, row in enumerate(rows) if row['method'] == method
+                and (row[name] if name else True)]
+      if points:
+        xs, ys, sizes, rings = zip(*points)
+        ax.scatter(xs, ys, sizes, color, label=method, linewidths=[
+            2 * ring for ring in rings], edgecolors='#333333')
+    ax.set(xlabel=name or 'trial, the best of most rounds first',
+           ylabel=metric.replace('_', ' '))
+    _set_scale(ax, texts)
+  if len(methods) > 1:
+    figure.legend(handles=axes[0].collections, loc='outside lower center')
+
+
+def _place(row, index, name, texts):
+  """Returns where a trial is on an axis: a number, or the index of a word."""
+  if not name:
+    return index + 1
+  words = _words(texts)
+  return words.index(row[name]) if words else float(row[name])
+
+
+def _words(texts):
+  """Returns the distinct values of a setting that is no number, else []."""
+  try:
+    for text in filter(None, texts):
+      float(text)
+    return []
+  except ValueError:
+    return sorted({*filter(None, texts)})
+
+
+def _set_scale(ax, texts):
+  if words := _words(texts):
+    ax.set_xticks(range(len(words)), words)
+  elif numbers := [float(text) for text in texts if text]:
+    if min(numbers) > 0 and max(numbers) > _LOG * min(numbers):
+      ax.set_xscale('log')

@@ -1,0 +1,98 @@
+"""What was tried, what was chosen, and how good it is on test data."""
+
+from collections.abc import Sequence
+import pathlib
+import statistics
+import typing
+
+from moon_jax.errors import UserError
+from moon_jax.runs import directory as directory_lib
+from moon_jax.runs import values
+from moon_jax.tuning.train import Arm, Tried
+from moon_jax.tuning.tuner import sign_of
+from moon_jax.view.text import metric as shown
+
+if typing.TYPE_CHECKING:
+  import pandas as pd
+
+
+def text(arms: Sequence[Arm], tried: Sequence[Tried], again: Sequence[Tried],
+         metric: str) -> str:
+  """Returns the report of a tuning, in a few lines per arm."""
+  lines = []
+  for arm in arms:
+    of_arm = [x for x in tried if x.arm.name == arm.name]
+    lines.append(f'{arm.name}: {len(of_arm)} trials of up to '
+                 f'{arm.config.num_rounds} rounds, '
+                 f'{sum(x.seconds for x in of_arm):.0f} s of training and '
+                 'evaluation')
+    best = arm.tuner.best
+    if best is None:
+      lines.append('  all trials diverged; nothing is chosen')
+      continue
+    listed = ', '.join(f'{name}={values.show(x)}'
+                       for name, x in best.settings.items())
+    lines.append(f'  chosen by {metric.replace("_", " ")} '
+                 f'{shown(metric, sign_of(metric) * best.rank)}: {listed}')
+    lines += [f'  {name}={values.show(best.settings[name])} lies at the edge '
+              f'of {arm.tuner.space.axes[name]}: a better value may lie beyond'
+              for name in arm.tuner.edges(best.settings)]
+    if runs := [x for x in again if x.arm.name == arm.name]:
+      seeds = ', '.join(str(x.trial.settings['seed']) for x in runs)
+      lines.append(f'  trained again with the new seeds {seeds}, tested once: '
+                   + _tested(runs))
+  return '\n'.join(lines)
+
+
+def _tested(runs):
+  ended = [x.result for x in runs if 'diverged' not in x.result]
+  note = f'; {len(runs) - len(ended)} diverged' * (len(ended) < len(runs))
+  if not ended:
+    return f'no result{note}'
+  name = _test_metric(ended[0])
+  numbers = [summary[name] for summary in ended]
+  spread = f' ± {shown(name, statistics.stdev(numbers))}' if (
+      len(numbers) > 1) else ''
+  return (f'{name.replace("_", " ")} {shown(name, statistics.fmean(numbers))}'
+          f'{spread} (n={len(numbers)}){note}')
+
+
+def _test_metric(summary):
+  return 'test_accuracy' if 'test_accuracy' in summary else 'test_loss'
+
+
+def frame(tried: Sequence[Tried], again: Sequence[Tried], metric: str
+          ) -> 'pd.DataFrame':
+  """Returns a row per trial, the best of most rounds first.
+
+  Rows of what was trained again follow; they have a test result.
+  """
+  import pandas as pd
+
+  names = dict.fromkeys(name for x in tried for name in x.trial.settings)
+  ordered = sorted(tried, key=lambda x: (-x.trial.rounds, -x.trial.rank))
+  return pd.DataFrame([{
+      'method': x.arm.name,
+      **{name: value if isinstance(value, int | float | str) else str(value)
+         for name in names for value in [x.trial.settings.get(name, '')]},
+      'seed': x.trial.settings.get('seed', x.arm.config.seed),
+      'rounds': x.trial.rounds,
+      metric: None if x.trial.value is None else (
+          sign_of(metric) * x.trial.value),
+      'test': x.result.get(_test_metric(x.result)) if x in again else None,
+      'seconds': round(x.seconds, 2),
+      'chosen': x.trial == x.arm.tuner.best,
+      'workdir': x.result.get('workdir', '')} for x in [*ordered, *again]])
+
+
+def write(path: pathlib.Path, trials: 'pd.DataFrame', report: str) -> None:
+  """Writes tune.csv, a row per trial, and tune.txt, the report."""
+  try:
+    path.mkdir(parents=True, exist_ok=True)
+    for name, content in (('tune.csv', trials.to_csv(index=False)),
+                          ('tune.txt', f'{report}\n')):
+      directory_lib.write_atomically(path / name, content.encode())
+  except OSError as error:
+    raise UserError(f'workdir={path.parent.parent}', 'must be writable',
+                    f'{error.strerror or error} for {path}', 'The same command '
+                    'writes it again and repeats no run') from error

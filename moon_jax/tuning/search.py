@@ -1,0 +1,191 @@
+"""Ranges of settings, and seeded draws from them.
+
+    learning_rate=log(0.001, 0.3)     log-uniform between two positive numbers
+    algorithm.mu=uniform(0, 1)        uniform
+    local_epochs=integer(1, 10)       whole numbers, both ends included
+    weighting=choice(examples, uniform)
+"""
+
+from collections.abc import Mapping
+import itertools
+import math
+import re
+from typing import Any, NamedTuple
+import zlib
+
+import numpy as np
+
+from moon_jax import user_code
+from moon_jax.config import parts
+from moon_jax.errors import require, UserError
+from moon_jax.runs import values
+
+_FORMS = 'log(A, B), uniform(A, B), integer(A, B) or choice(V1, V2, ...)'
+_DIGITS = 4  # of a number that is drawn
+_MAX_DRAWS = 100  # of a trial, until it differs from those before
+# Settings that are no choice: a seed that is better by chance, and the budget.
+_FIXED = {
+    'seed': 'The chosen setting is trained with new seeds (--tune_seeds)',
+    'partition_seed': 'Give one --partition_seed',
+    'num_rounds': 'It is the budget of a trial: give one --num_rounds',
+    'validation_fraction': 'It measures the trials: give one value'}
+
+
+class Axis(NamedTuple):
+  """The values that a setting may have.
+
+  Attributes:
+    kind: log, uniform, integer or choice.
+    lower: the lowest value of a range.
+    upper: the highest one.
+    values: those of a choice.
+  """
+
+  kind: str
+  lower: float = 0
+  upper: float = 0
+  values: tuple[Any, ...] = ()
+
+  def at(self, part: float) -> Any:
+    """Returns the value at a part of the axis, from 0 to below 1."""
+    if self.kind == 'choice':
+      return self.values[int(part * len(self.values))]
+    if self.kind == 'integer':
+      return int(self.lower + math.floor(part * (self.upper - self.lower + 1)))
+    if self.kind == 'log':
+      low, high = math.log(self.lower), math.log(self.upper)
+      value = math.exp(low + part * (high - low))
+    else:
+      value = self.lower + part * (self.upper - self.lower)
+    return self.rounded(value)
+
+  def rounded(self, value: float) -> float:
+    """Returns a number of a range with few digits."""
+    return min(max(float(f'{value:.{_DIGITS}g}'), self.lower), self.upper)
+
+  def __str__(self) -> str:
+    ends = self.values if self.kind == 'choice' else (self.lower, self.upper)
+    return f'{self.kind}({", ".join(map(values.show, ends))})'
+
+  def is_edge(self, value: Any) -> bool:
+    """Returns whether a better value may lie beyond this one.
+
+    So it is for the least and the greatest of three numbers or more, and for
+    the outer twentieth of a range.
+    """
+    if self.kind == 'choice':
+      numbers = [x for x in self.values if isinstance(x, int | float)
+                 and not isinstance(x, bool)]
+      return len(numbers) == len(self.values) > 2 and value in (
+          min(numbers), max(numbers))
+    if self.kind == 'integer':
+      return value in (self.lower, self.upper)
+    scale = math.log if self.kind == 'log' else float
+    low, high = scale(self.lower), scale(self.upper)
+    return not .05 < (scale(value) - low) / (high - low) < .95
+
+
+class Space(NamedTuple):
+  """What is searched.
+
+  Attributes:
+    axes: the values of each setting, by name.
+    num_rounds: rounds of a trial that is trained to its end.
+    seed: of the draws.
+  """
+
+  axes: Mapping[str, Axis]
+  num_rounds: int
+  seed: int = 0
+
+  @property
+  def size(self) -> int | None:
+    """The number of combinations; None if a range has any number."""
+    if all(axis.kind == 'choice' for axis in self.axes.values()):
+      return math.prod(len(axis.values) for axis in self.axes.values())
+    return None
+
+  def grid(self) -> list[dict[str, Any]]:
+    """Returns all combinations of choices; the last axis varies fastest."""
+    return [dict(zip(self.axes, combination)) for combination in (
+        itertools.product(*[axis.values for axis in self.axes.values()]))]
+
+  def draws(self, count: int) -> list[dict[str, Any]]:
+    """Returns distinct settings, the first ones of an endless list.
+
+    A value depends on the seed, the name of the setting and the index of the
+    trial. So methods that are tuned on the same range get the same values.
+    """
+    if self.size is not None:
+      grid = self.grid()
+      require(count <= len(grid), '', f'a search of {count} trials needs as '
+              'many combinations of values', len(grid),
+              'Try fewer, or more values')
+      order = np.random.default_rng(self.seed).permutation(len(grid))
+      return [grid[index] for index in order[:count]]
+    found: list[dict[str, Any]] = []
+    for index in range(count):
+      for attempt in range(_MAX_DRAWS):
+        drawn = {name: axis.at(np.random.default_rng([
+            self.seed, index, attempt, zlib.crc32(name.encode())]).random())
+                 for name, axis in self.axes.items()}
+        if drawn not in found:
+          found.append(drawn)
+          break
+      else:
+        raise UserError('', f'a search of {count} trials needs as many '
+                        'combinations of values', f'about {len(found)}',
+                        'Try fewer, or widen a range')
+    return found
+
+
+def parse(text: str) -> tuple[str, Axis]:
+  """Returns the name and the axis of an argument NAME=RANGE of --search."""
+  name, sign, words = text.partition('=')
+  if not sign:
+    raise UserError('', '--search must be NAME=RANGE', repr(text),
+                    'Write --search learning_rate=log(0.001,0.3)')
+  return name, axis(name, words, f'--search {text}')
+
+
+def axis(name: str, given: Any, where: str, is_setting: bool = True) -> Axis:
+  """Returns the axis of a setting: a text such as log(0.1, 1), or a list.
+
+  Error messages begin with `where`. Names that are no settings, of a search in
+  Python, may have any values.
+
+  Raises:
+    UserError: if it is none, or its values are not those of the setting.
+  """
+  if is_setting:
+    values.check_name(name, where)
+    require(name not in _FIXED, '', f'{where}: {name} is not tuned',
+            remedy=_FIXED.get(name, ''))
+  if isinstance(given, Axis):
+    return given
+  if not isinstance(given, str):
+    return Axis('choice', values=values.axis(name, given, where)
+                if is_setting else tuple(given))
+  match = re.fullmatch(r'\s*(log|uniform|integer|choice)\s*\((.*)\)\s*', given)
+  if not match:
+    raise UserError('', f'{where} must be {_FORMS}', repr(given))
+  if match[1] == 'choice':
+    return Axis('choice', values=values.parse_axis(f'{name}={match[2]}')[1]
+                if is_setting else tuple(map(
+                    parts.parse_value, user_code.split(match[2]))))
+  ends = [parts.parse_value(word) for word in user_code.split(match[2])]
+  kinds = int if match[1] == 'integer' else int | float
+  if len(ends) != 2 or not all(
+      isinstance(end, kinds) and not isinstance(end, bool) for end in ends):
+    raise UserError('', f'{where} must have two '
+                    f'{"integers" if kinds is int else "numbers"}', match[2])
+  lower, upper = ends
+  require(lower < upper, '', f'{where} must have the lower number first',
+          match[2])
+  require(match[1] != 'log' or lower > 0, '',
+          f'{where} must have numbers above 0', values.show(lower),
+          'Write uniform(A, B), or a first number above 0')
+  if is_setting:
+    for end in ends:
+      values.convert(name, end, where)
+  return Axis(match[1], lower, upper)

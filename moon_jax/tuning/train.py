@@ -1,0 +1,237 @@
+"""Trains trials in their work directories, and what was chosen with new seeds.
+
+A trial is a run: it has the directory and the numbers of the same run alone.
+What a tuner is told follows from metrics.jsonl, so that a command that was
+killed replays its decisions and continues. Runs with one program train together
+in its places, which go to other runs when theirs have stopped
+(`Program.replace`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import functools
+from typing import Any, NamedTuple
+
+from moon_jax.config import Config
+from moon_jax.errors import require, setting, UserError
+from moon_jax.runs import prepare, values
+from moon_jax.runs.run import Runs
+from moon_jax.runs.summary import measure
+from moon_jax.simulation import agreement, checks
+from moon_jax.simulation import memory as memory_lib
+from moon_jax.simulation.program import Program
+from moon_jax.tuning.methods import Trial
+from moon_jax.tuning.tuner import sign_of, Tuner
+
+
+class Arm(NamedTuple):
+  """A configuration whose settings are tuned, such as that of a method."""
+
+  name: str
+  config: Config  # of what is not tuned
+  tuner: Tuner
+
+  def configured(self, settings: Mapping[str, Any]) -> Config:
+    """Returns the valid configuration of a trial."""
+    try:
+      return checks.validate(values.replace(self.config, settings))
+    except UserError as error:
+      shown = ' '.join(f'{name}={values.show(x)}'
+                       for name, x in settings.items())
+      error.args = f'the trial {shown}: {error}',
+      raise
+
+
+class Tried(NamedTuple):
+  """A trial and its run."""
+
+  arm: Arm
+  trial: Trial
+  result: dict[str, Any]  # as of `moon_jax.run_sweep`; of a run that pauses,
+  # its "workdir" alone
+  seconds: float  # of its rounds
+
+
+class Pool:
+  """Programs that stay compiled, and whose places go from run to run."""
+
+  def __init__(self, room_fn: Callable = tuple):
+    """Stores what returns runs, alone, that programs shall have room for."""
+    self._programs: list[Program] = []
+    self._room_fn = functools.cache(room_fn)
+
+  def program(self, federations: Sequence, directories: Sequence[str],
+              specs: Sequence) -> Program:
+    """Returns a program whose first runs are these, as `Program` does."""
+    facts = agreement.shared_values(specs[0])
+    for program in self._programs:
+      if len(program.runs) >= len(specs) and (
+          agreement.shared_values(program.runs[0].spec) == facts):
+        try:
+          for row, run in enumerate(zip(federations, directories, specs)):
+            program.replace(row, *run)
+          return program
+        except UserError:  # its table is too small
+          self._programs.remove(program)
+          break
+    needs = [memory_lib.needs(*(run.spec for run in program.runs))
+             for program in self._programs] + [memory_lib.needs(*specs)]
+    if any(sum(need.size for need in of_place) > of_place[0].have
+           for of_place in zip(*needs)):
+      self._programs.clear()
+    room = [spec for spec in self._room_fn()
+            if agreement.shared_values(spec) == facts]
+    self._programs.append(Program(federations, directories, specs, room))
+    return self._programs[-1]
+
+
+class Trials(Runs):
+  """Runs of trials, which pause after their rounds."""
+
+  def __init__(self, trials: Sequence[tuple[Arm, Trial]], root: str,
+               call: Callable | None = None, pool: Pool | None = None):
+    """Checks the configurations; see `Runs`."""
+    self._trials, self._pool, self._specs = trials, pool or Pool(), {}
+    axes = dict.fromkeys([
+        *['algorithm'] * (len({arm.name for arm, _ in trials}) > 1),
+        *(name for _, trial in trials for name in trial.settings)])
+    super().__init__([arm.configured(trial.settings) for arm, trial in trials],
+                     [*axes], root, call)
+
+  def result(self, index: int) -> dict[str, Any] | None:
+    """Returns the result of a run, also of one that pauses."""
+    found, rounds = super().result(index), self._trials[index][1].rounds
+    if found is None and len(self.runs[index].workdir.lines()) >= rounds:
+      return {'workdir': str(self.runs[index].workdir.path)}
+    return found
+
+  def claim(self, unit: Sequence[int], in_parts: bool = False) -> list[int]:
+    """Locks runs; those with the longest tables are first, as places are."""
+    claimed = super().claim(unit, in_parts)
+    self._specs = dict(zip(claimed, self.specs(claimed)))
+    return sorted(
+        claimed, key=lambda index: -self._specs[index].shape.num_rows)
+
+  def _unit(self, claimed, callbacks, loggers):
+    from moon_jax.runs.unit import Unit  # imports Orbax, a second
+
+    return Unit([self.runs[index] for index in claimed],
+                lambda: [self._specs[index] for index in claimed],
+                callbacks, loggers,
+                [self._trials[index][1].rounds for index in claimed],
+                self._pool.program)
+
+  def progress(self) -> str:
+    """Returns how many trials need no training now."""
+    return f'{len(self.ended)} of {len(self.runs)} trials have their rounds'
+
+  def tried(self, metric: str) -> tuple[list[Tried], str]:
+    """Returns the trials with their values, and the metric.
+
+    It is that of validation examples, unless one is given.
+    """
+    lines = [self.runs[index].workdir.lines()[:trial.rounds]
+             for index, (_, trial) in enumerate(self._trials)]
+    metric = metric or next((
+        name for of_run in lines for line in of_run
+        if (name := measure(line, 'validation'))), 'validation_accuracy')
+    found = []
+    for index, (arm, trial) in enumerate(self._trials):
+      result, value = self.result(index) or {}, None
+      recorded = [line[metric] for line in lines[index]
+                  if line.get(metric) is not None]
+      # One that diverged later had a value, by which it continued.
+      if 'diverged' not in result or len(lines[index]) == trial.rounds:
+        require(recorded, f'tune.metric={metric}', 'must be recorded up to '
+                f'round {trial.rounds} of the trials',
+                f'the metrics {", ".join({*lines[index][-1]})}',
+                'Name one of them')
+        value = sign_of(metric) * recorded[-1]
+      found.append(Tried(arm, trial._replace(value=value), result, sum(
+          line['seconds'] for line in lines[index])))
+    return found, metric
+
+
+def check(arms: Sequence[Arm], metric: str) -> None:
+  """Checks that arms can be tuned, in seconds.
+
+  Raises:
+    UserError: naming what is missing, such as validation examples.
+  """
+  is_validated = sign_of(metric or 'validation_') and (
+      not metric or metric.startswith('validation_'))
+  for arm in arms:
+    config, tuner = arm.config, arm.tuner
+    require(config.validation_fraction or not is_validated,
+            f'validation_fraction={config.validation_fraction}', 'must be '
+            'above 0, since settings are chosen by their accuracy on '
+            'validation examples, and never on test data', '',
+            f'Give {setting("validation_fraction", 0.1)}')
+    require(tuner.space.axes or tuner.tune.is_own, 'tune',
+            'needs settings to choose from', 'none',
+            'Give --grid learning_rate=0.01,0.1 or '
+            "--search 'learning_rate=log(0.001,0.3)'")
+    for trial in tuner.ask():
+      arm.configured(trial.settings)
+    least = min((trial.rounds for trial in tuner.ask()),
+                default=config.num_rounds)
+    require(config.eval_every <= least, f'eval_every={config.eval_every}',
+            f'must be at most {least}, the rounds of the first trials', '',
+            f'Give {setting("eval_every", 1)}')
+    require(config.checkpoint_every or least == config.num_rounds,
+            'checkpoint_every=0', 'must be above 0, since trials continue from '
+            'checkpoints', '', 'Remove it')
+  counts = {arm.name: len(arm.tuner.ask()) for arm in arms}
+  require(len({*counts.values()}) < 2, '', 'all methods must have equally many '
+          'trials', ', '.join(f'{n} of {name}' for name, n in counts.items()),
+          "Give their number, as in --tune='halving(trials=9)', or lists of "
+          'equal lengths')
+
+
+def train(arms: Sequence[Arm], metric: str = '', num_seeds: int = 3,
+          root: str = 'runs', max_runs: int = 0
+          ) -> tuple[list[Tried], list[Tried], str]:
+  """Tunes arms side by side, and trains what was chosen with new seeds.
+
+  Args:
+    arms: `check` has accepted them.
+    metric: by which settings are chosen; '' for the accuracy on validation
+      examples, or their loss if the task has none.
+    num_seeds: with which the chosen settings train again: those that follow the
+      seed of the arm.
+    root: directory of the work directories.
+    max_runs: the most runs that train together; 0 for as many as fit.
+
+  Returns:
+    What was tried, each with its most rounds; what was trained again, whose
+    settings have a seed; and the metric.
+  """
+  call, tried = prepare.once(), {}
+
+  def again(arm, settings):
+    return [(arm, Trial({**settings, 'seed': arm.config.seed + k},
+                        arm.config.num_rounds))
+            for k in range(1, num_seeds + 1)]
+
+  def room():  # for other partitions of new seeds
+    first = {agreement.program_key(arm.configured(trial.settings)): (arm, trial)
+             for arm, trial in first_asked}
+    runs = Trials([x for arm, trial in first.values()
+                   for x in again(arm, trial.settings)], root, call)
+    return list(runs.specs(range(len(runs.runs))))
+
+  first_asked = [(arm, trial) for arm in arms for trial in arm.tuner.ask()]
+  pool = Pool(room if num_seeds else tuple)
+
+  def trained(trials):
+    runs = Trials(trials, root, call, pool)
+    runs.train(max_runs=max_runs)
+    return runs.tried(metric)
+
+  while batch := [(arm, trial) for arm in arms for trial in arm.tuner.ask()]:
+    found, metric = trained(batch)
+    for (arm, trial), x in zip(batch, found):
+      arm.tuner.tell(trial, x.trial.value)
+      tried[arm.name, str(trial.settings)] = x
+  chosen = [x for arm in arms if (best := arm.tuner.best)
+            for x in again(arm, best.settings)]
+  return [*tried.values()], trained(chosen)[0] if chosen else [], metric

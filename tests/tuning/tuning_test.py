@@ -1,0 +1,286 @@
+"""Tuning: trials are runs, and validation data alone decide."""
+
+import collections
+import csv
+import dataclasses
+import random
+import re
+
+import jax
+import numpy as np
+import pytest
+
+import moon_jax as mj
+from moon_jax.runs.directory import Workdir
+from moon_jax.simulation.evaluation import Evaluator
+from moon_jax.simulation.program import Program
+from support import inline, small_runs, tiny_federation
+
+RUN = ['--dataset=digits', '--model=mlp(projection_dim=8)',
+       '--algorithm=fedavg', '--train_examples=300', '--num_clients=3',
+       '--partition=dirichlet(beta=1)', '--batch_size=16', '--local_epochs=1',
+       '--validation_fraction=0.2', '--num_rounds=4',
+       '--lanes=2']  # as many devices alone as together
+# Two at a time, so that trials begin in the places of others.
+TUNED = [*RUN, '--tune=halving(eta=2, rungs=3)', '--max_runs=2',
+         '--tune_seeds=1', '--search=learning_rate=log(0.001, 0.3)',
+         '--workdir=runs']
+
+
+class Killed(BaseException):
+  """Ends a process; nothing catches it or saves anything."""
+
+
+def rows_of(path):
+  """Returns the rows of tune.csv, without times."""
+  file, = path.glob('runs/tuning/*/tune.csv')
+  with open(file, newline='') as lines:
+    return [{name: x for name, x in row.items() if name != 'seconds'}
+            for row in csv.DictReader(lines)]
+
+
+def tune(path, *words):
+  done = inline.run(*words, cwd=path)
+  assert done.status == 0, done.err
+  return done.out
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+  """A directory, what the command printed there, and what XLA compiled."""
+  path, compiled = tmp_path_factory.mktemp('whole'), collections.Counter()
+
+  def listen(event, _, **known):
+    if event == '/jax/core/compile/backend_compile_duration':
+      compiled[known.get('fun_name')] += 1
+
+  jax.monitoring.register_event_duration_secs_listener(listen)
+  text = tune(path, *TUNED)
+  jax.monitoring.unregister_event_duration_listener(listen)
+  return path, text, compiled
+
+
+def test_half_of_the_trials_continue_in_one_program(whole):
+  path, text, compiled = whole
+  *trials, tested = rows_of(path)
+  assert [row['rounds'] for row in trials] == ['4', '2', '1', '1']
+  assert [row['chosen'] for row in trials] == ['True', *['False'] * 3]
+  assert len({row['learning_rate'] for row in trials}) == 4
+  for row in trials:
+    lines = small_runs.lines_of(path / row['workdir'])
+    assert len(lines) == int(row['rounds'])
+    assert float(row['validation_accuracy']) == lines[-1]['validation_accuracy']
+  # Of those with a round, the best two have continued.
+  first = [small_runs.lines_of(path / row['workdir'])[0]['validation_accuracy']
+           for row in trials]
+  assert min(first[:2]) >= max(first[2:])
+  assert tested['seed'] == '1'
+  assert tested['learning_rate'] == trials[0]['learning_rate']
+  last = small_runs.lines_of(path / tested['workdir'])[-1]
+  assert float(tested['test']) == last['test_accuracy']
+  best = 100 * float(trials[0]['validation_accuracy'])
+  assert f'chosen by validation accuracy {best:.2f}%' in text
+  assert 'new seeds 1, tested once: test accuracy' in text
+  assert compiled['jit(_run_round)'] == 1
+
+
+def test_the_page_of_runs_has_their_trials(whole, tmp_path):
+  path, text, _ = whole
+  done = inline.run('show', 'runs', f'--out={tmp_path}', cwd=path,
+                    module='moon_jax')
+  assert done.status == 0, done.err
+  page = (tmp_path / 'index.md').read_text()
+  assert 'new seeds 1, tested once' in page
+  assert 'of 4 trials over their number and over learning_rate' in page
+  assert len(list((tmp_path / 'index').glob('tuning-*.svg'))) == 1
+
+
+def test_a_trial_that_continued_is_the_run_alone(whole, tmp_path):
+  path, *_ = whole
+  chosen = rows_of(path)[0]
+  tune(tmp_path, *RUN, f'--learning_rate={chosen["learning_rate"]}',
+       '--workdir=alone')
+  together = path / chosen['workdir']
+  assert small_runs.lines_of(together) == small_runs.lines_of(
+      tmp_path / 'alone')
+  for name in 'model.safetensors', 'partition.npz':
+    assert (together / name).read_bytes() == (
+        tmp_path / 'alone' / name).read_bytes()
+
+
+@pytest.mark.parametrize('number', [
+    6, *[pytest.param(x, marks=pytest.mark.slow) for x in (1, 4, 8, 12)]])
+def test_a_killed_tuning_chooses_the_same_whatever_the_test_accuracy(
+    number, whole, tmp_path, monkeypatch):
+  with small_runs.ended_at_call(Workdir, 'append_metrics', number, Killed()):
+    inline.run(*TUNED, cwd=tmp_path)
+  test = Evaluator.test
+
+  def with_other_test(self, *args):
+    return test(self, *args) | {'test_accuracy': random.random()}
+
+  monkeypatch.setattr(Evaluator, 'test', with_other_test)
+  tune(tmp_path, *TUNED)
+  without = lambda rows: [row | {'test': ''} for row in rows]
+  assert without(rows_of(tmp_path)) == without(rows_of(whole[0]))
+
+
+def test_methods_of_a_file_get_the_same_trials(tmp_path):
+  (tmp_path / 'two.toml').write_text("""
+tune = "random(trials=2)"
+tune_seeds = 0
+num_rounds = 1
+search = {learning_rate = "log(0.01, 0.1)"}
+[[runs]]
+algorithm = "fedavg"
+[[runs]]
+algorithm = "fedprox"
+search = {"algorithm.mu" = "log(0.01, 1)"}
+""")
+  words = [word for word in RUN if not word.startswith(
+      ('--algorithm', '--num_rounds'))]
+  text = tune(tmp_path, 'two.toml', *words)
+  rows = rows_of(tmp_path)
+  rates = {method: sorted(row['learning_rate'] for row in rows
+                          if row['method'] == method)
+           for method in ('fedavg', 'fedprox')}
+  assert rates['fedavg'] == rates['fedprox'] and len(rates['fedavg']) == 2
+  assert [bool(row['algorithm.mu']) for row in rows] == [
+      row['method'] == 'fedprox' for row in rows]
+  assert sum(row['chosen'] == 'True' for row in rows) == 2
+  assert 'fedprox: 2 trials' in text
+
+
+@pytest.mark.parametrize('words, message', [
+    (['--validation_fraction=0'],
+     'validation_fraction=0.0 must be above 0.*Give --validation_fraction=0.1'),
+    (['--tune=halving(metric=test_accuracy)'], 'reads no test data'),
+    (['--search=algorithm.mux=log(0.1, 1)'], 'mux'),
+    (['--search=learning_rat=log(0.1, 1)'], "nearest is 'learning_rate'"),
+    (['--search=learning_rate=log(0, 1)'], 'must have numbers above 0; got 0'),
+    (['--search=learning_rate=log(1, 0.1)'], 'the lower number first'),
+    (['--search=learning_rate=normal(0, 1)'], r'must be log\(A, B\)'),
+    (['--search=learning_rate'], 'must be NAME=RANGE'),
+    (['--search=seed=integer(0, 9)'], 'seed is not tuned.*--tune_seeds'),
+    (['--grid=partition_seed=1,2'], 'partition_seed is not tuned'),
+    (['--grid=learning_rate=0.1,0.2', '--tune=halving(eta=2, rungs=3)'],
+     'needs 4 trials or more.*got 2. Give fewer rungs'),
+    (['--grid=learning_rate=0.1,0.2', '--tune=halving(eta=2, rungs=4)',
+      '--num_rounds=7'], 'needs 8 trials or more'),
+    (['--tune=halving(eta=2, rungs=4)',
+      '--search=learning_rate=log(0.1, 1)'], 'needs --num_rounds of 8 or more'),
+    (['--tune=halving(eta=1)'], 'tune.eta must be at least 2; got 1'),
+    (['--tune=halve'], 'tune must be one of halving, random, optuna'),
+    (['--tune=random(trials=3)', '--grid=learning_rate=0.1,0.2'],
+     '3 trials needs as many combinations of values; got 2'),
+    (['--tune=random(trials=2)'], 'needs settings to choose from'),
+    (['--tune=halving(eta=2, rungs=2)', '--grid=learning_rate=0.1,0.2',
+      '--eval_every=3'], 'eval_every=3 must be at most 2'),
+    (['--tune=halving(eta=2, rungs=2)', '--grid=learning_rate=0.1,0.2',
+      '--checkpoint_every=0'], 'trials continue from checkpoints'),
+    (['--tune=', '--search=learning_rate=log(0.1, 1)'], 'needs --tune'),
+])
+def test_what_cannot_be_tuned(words, message, tmp_path):
+  done = inline.run(*RUN, '--tune=halving(eta=2, rungs=2)', *words,
+                    cwd=tmp_path)
+  assert done.status == 2
+  assert len(done.err.strip().splitlines()) <= 2
+  assert not (tmp_path / 'runs').exists()
+  assert re.search(message, done.err), done.err
+
+
+def told(tuner, value_of, order=reversed):
+  """Tells a tuner all that it asks for; returns (settings, rounds) of it."""
+  batches = []
+  while trials := tuner.ask():
+    batches.append([(trial.settings, trial.rounds) for trial in trials])
+    for trial in order(trials):
+      tuner.tell(trial, value_of(trial.settings))
+  return batches
+
+
+def test_halving_of_a_grid():
+  tuner = mj.Tuner({'a': [1, 2, 3], 'b': [0., .5, 1.]},
+                   'halving(eta=3, rungs=3)', num_rounds=10)
+  batches = told(tuner, lambda x: None if x['a'] == 3 else x['a'] + x['b'])
+  assert [len(batch) for batch in batches] == [9, 3, 1]
+  assert [batch[0][1] for batch in batches] == [2, 4, 10]
+  assert [*map(str, (x for x, _ in batches[1]))] == [
+      str({'a': a, 'b': b}) for a, b in ((2, 1.), (2, .5), (1, 1.))]  # a tie
+  assert tuner.best.settings == {'a': 2, 'b': 1.} and tuner.best.value == 3
+  assert tuner.edges(tuner.best.settings) == ['b']
+
+
+def test_random_draws_are_seeded_and_in_their_ranges():
+  search = {'rate': 'log(0.001, 1)', 'n': 'integer(1, 3)',
+            'p': 'uniform(-1, 1)', 'word': 'choice(x, y)'}
+  draw = lambda names, seed: [x for batch in told(mj.Tuner(
+      {name: search[name] for name in names}, 'random(trials=60)',
+      seed=seed), lambda _: 0.) for x, _ in batch]
+  drawn = draw(search, 0)
+  assert drawn == draw(search, 0) != draw(search, 1)
+  rates, counts, shares, words = zip(*(x.values() for x in drawn))
+  assert .001 <= min(rates) and max(rates) <= 1
+  assert .2 < np.mean(np.array(rates) < .001 ** .5) < .8  # log-uniform
+  assert {*counts} == {1, 2, 3} and {*words} == {'x', 'y'}
+  assert -1 <= min(shares) < -.5 and .5 < max(shares) <= 1
+  # Another method that shares a range tries the same values of it.
+  assert [x['rate'] for x in draw(['rate'], 0)] == list(rates)
+
+
+def test_a_function_of_the_history_decides():
+  def climb(history):
+    if len(history) == 4:
+      return []
+    return {'x': max((trial.value, trial.settings['x'])
+                     for trial in history)[1] * 2 if history else 1}
+
+  tuner = mj.Tuner({}, climb, num_rounds=5)
+  batches = told(tuner, lambda x: -abs(x['x'] - 4))
+  assert batches == [[({'x': x}, 5)] for x in (1, 2, 4, 8)]
+  assert tuner.best.settings == {'x': 4}
+  with pytest.raises(mj.UserError, match='that ask.. has returned'):
+    tuner.tell(tuner.best, 1.)
+  with pytest.raises(mj.UserError, match='must return settings.*got 5'):
+    mj.Tuner({}, lambda history: 5).ask()
+
+
+def test_own_functions_of_a_command(tmp_path):
+  (tmp_path / 'mine.py').write_text(
+      'def search(history, count=2):\n'
+      '  if len(history) == count:\n    return []\n'
+      "  return [{'learning_rate': 1e25 if history else .01}]\n")
+  text = tune(tmp_path, *RUN, '--num_rounds=1', '--tune=mine:search(count=2)',
+              '--tune_seeds=0', '--workdir=runs')
+  chosen, diverged = rows_of(tmp_path)
+  assert chosen['learning_rate'] == '0.01' and chosen['chosen'] == 'True'
+  assert diverged['learning_rate'] == '1e+25'
+  assert not diverged['validation_accuracy']
+  assert 'fedavg: 2 trials' in text
+
+
+def test_optuna_is_asked_and_told():
+  pytest.importorskip('optuna')
+  search = {'x': 'uniform(-1, 1)', 'n': 'integer(0, 3)', 'w': ['a', 'b']}
+  value = lambda x: None if x['n'] == 3 else -abs(x['x'] - .5) - x['n']
+  found = [told(mj.Tuner(search, 'optuna(trials=24, batch=8)'), value, order)
+           for order in (reversed, list)]
+  assert found[0] == found[1]  # whatever the order of answers
+  assert [len(batch) for batch in found[0]] == [8, 8, 8]
+  best = lambda batch: max(value(x) or -9 for x, _ in batch)
+  assert best(found[0][2]) > -.5
+
+
+def test_a_tuner_trains_in_the_places_of_a_program():
+  federation = tiny_federation.make(
+      clients=np.split(np.arange(16), [5, 10]), validation=np.arange(16, 19))
+  of = lambda settings: dataclasses.replace(federation, **settings)
+  tuner = mj.Tuner({'learning_rate': [.01, .1, .5, 1.]},
+                   'halving(eta=2, rungs=2, metric=validation_loss)', 4)
+  program = Program([federation] * 2)
+  best = tuner.train(program, of, 'validation_loss')
+  assert [len([x for x in tuner.history if x.rounds == rounds])
+          for rounds in (2, 4)] == [4, 2]
+  assert best.value == max(x.value for x in tuner.history if x.rounds == 4)
+  line = mj.Simulation(of(best.settings)).run(4)[-1]
+  assert best.value == -line.metrics['validation_loss']
