@@ -74,7 +74,8 @@ def table(sweep: Sweep, summaries: Summaries) -> Table:
   rows = [[*settings, *_cells(runs, measure)]
           for settings, runs in grouped.items()]
   return Table('', {name: [row[i] for row in rows]
-                    for i, name in enumerate(header)})
+                    for i, name in enumerate(header)},
+               num_names=max(1, len(names)))
 
 
 def markdown(sweep: Sweep, summaries: Summaries) -> str:

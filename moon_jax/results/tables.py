@@ -1,6 +1,7 @@
 """Tables of results: values that terminals, pages and CSV files show."""
 
 from collections.abc import Iterable, Mapping, Sequence
+import re
 import textwrap
 from typing import NamedTuple
 
@@ -9,15 +10,18 @@ from moon_jax.results import page
 _GAP = 2  # columns of a terminal between two of a table
 _LEAST_HEADER = 8  # columns of a header that is broken, if it is longer
 _LEAST_LABEL = 16  # columns of the first cell of a row, which is broken
+_LABELS = textwrap.TextWrapper()  # breaks labels after punctuation, too
+_LABELS.wordsep_re = re.compile(r'(\s+|[^\s(,=_:/]*[(,=_:/]+)')
 
 
 class Table(NamedTuple):
-  """Cells of text with a title. The first column names the rows."""
+  """Cells of text with a title. The first columns name the rows."""
 
   title: str
   columns: Mapping[str, Sequence[str]]  # cells by header
   notes: tuple[str, ...] = ()  # below it
   is_cut: bool = False  # whether columns without room are only named
+  num_names: int = 1  # columns that name a row
 
   @property
   def shown(self) -> dict[str, Sequence[str]]:
@@ -30,10 +34,12 @@ class Table(NamedTuple):
     """Returns the lines of the table for a terminal of `width` columns.
 
     Headers, and then the first cells, are broken if the table is too wide.
-    Columns for which there is no room follow below in a second block, or are
-    only named.
+    Columns for which there is no room follow below in a second block, beside
+    the names of the rows, or are only named.
     """
-    blocks, missing = _blocks(self.shown, width, self.is_cut)
+    names = [*self.columns][:self.num_names]
+    blocks, missing = _blocks(self.shown, [
+        name for name in names if name in self.shown], width, self.is_cut)
     lines = [*wrapped(self.title, width)] if self.title else []
     for i, block in enumerate(blocks):
       lines += [''] * bool(i) + _aligned(block, width)
@@ -71,19 +77,19 @@ def wrapped(line: str, width: int) -> list[str]:
           if len(line) > width else [line])
 
 
-def _blocks(columns, width, is_cut):
+def _blocks(columns, row_names, width, is_cut):
   """Returns columns in blocks that fit, and the names of what is left out."""
-  (first, labels), *others = columns.items()
-  blocks, missing = [{first: labels}], []
-  for name, cells in others:
-    block = blocks[-1] | {name: cells}
-    if len(blocks[-1]) == 1 or sum(_widths(block, width)) + _GAP * (
+  labels = {name: columns[name] for name in row_names}
+  blocks, missing = [labels], []
+  for name in [name for name in columns if name not in labels]:
+    block = blocks[-1] | {name: columns[name]}
+    if len(blocks[-1]) == len(labels) or sum(_widths(block, width)) + _GAP * (
         len(block) - 1) <= width:
       blocks[-1] = block
     elif is_cut:
       missing.append(name)
     else:
-      blocks.append({first: labels, name: cells})
+      blocks.append(labels | {name: columns[name]})
   return blocks, missing
 
 
@@ -105,8 +111,9 @@ def _aligned(columns, width):
   rows = [[textwrap.wrap(name, size) for name, size in zip(names, widths)]]
   rows = [[[''] * (max(map(len, rows[0])) - len(cell)) + cell
            for cell in rows[0]]]  # headers end at the same line
-  rows += [[textwrap.wrap(first, widths[0]) or [''], *(
-      [cell] for cell in cells)] for first, *cells in zip(*columns.values())]
+  _LABELS.width = widths[0]
+  rows += [[_LABELS.wrap(first) or [''], *([cell] for cell in cells)]
+           for first, *cells in zip(*columns.values())]
   lines = []
   for row in rows:
     height = max(map(len, row))

@@ -108,3 +108,18 @@ def test_directories_are_listed_by_settings():
   assert sweep_table.directories(sweep, found).splitlines() == [
       '- algorithm.mu=1 seed=0: `runs/0`', '- algorithm.mu=1 seed=1: `runs/1`',
       '- algorithm.mu=5 seed=0: `runs/2`']
+
+
+def test_each_block_of_a_narrow_terminal_names_its_rows():
+  """By all settings in which runs differ; calls break after punctuation."""
+  sweep = Sweep.grid(
+      BASE, algorithm=['fedavg', 'pfedme(personal_learning_rate=0.1)'],
+      learning_rate=[.005, .003])
+  lines = sweep_table.table(sweep, [summary(.5)] * 4).text(60)
+  first, second = '\n'.join(lines).split('\n\n')
+  for block in first, second:
+    assert block.count('fedavg') == 2
+    assert block.count('0.005') == block.count('0.003') == 2
+    assert block.count('rate=0.1)') == 2 and 'pfedme(' in block
+  assert 'best' in second and 'best' not in first
+  assert max(map(len, lines)) <= 60
