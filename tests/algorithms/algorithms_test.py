@@ -233,7 +233,7 @@ def test_no_second_compilation(method, compilations):
 
 @pytest.mark.parametrize('method', [
     'moon', 'scaffold',
-    *(pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS
+    *(pytest.param(name, marks=pytest.mark.long) for name in SETTINGS
       if name not in ('moon', 'scaffold'))],
                          indirect=True)
 def test_padding_changes_no_bit(method):
