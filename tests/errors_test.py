@@ -26,7 +26,8 @@ PACKAGE = ROOT / 'moon_jax'
 # What only commands run; they may name flags in plain text.
 OF_COMMANDS = re.compile(
     r'cli/|doctor/|results/|runs/targets/|(.*/)?__main__|'
-    r'data_command|plan|sweep|train|config/flags|runs/values')
+    r'data_command|plan|sweep|train|tuning/(command|train)|'
+    r'config/flags|runs/values')
 FILES = [path for path in sorted(PACKAGE.rglob('*.py'))
          if not OF_COMMANDS.match(str(path.relative_to(PACKAGE)))]
 

@@ -294,6 +294,8 @@ class Parameter(NamedTuple):
     """Returns a remedy for a value of another type, '' for the default."""
     if callable(value):
       return 'Pass functions and other values to moon_jax.Federation'
+    if hasattr(value, self.name):
+      return f'Pass its {self.name}'
     if self.kind is not int or not isinstance(value, float):
       return ''
     if not value.is_integer():
@@ -307,10 +309,13 @@ class Parameter(NamedTuple):
     if not remedy and self.default not in (inspect.Parameter.empty, None):
       remedy = f'The default is {setting(self.name, show(self.default))}' + (
           f'; {self.hint}' * bool(self.hint))
-    return UserError(self.name, f'must be {requirement}',
-                     value if isinstance(value, Part) else repr(value), remedy)
+    text = str(value) if isinstance(value, Part) else repr(value)
+    if '\n' in text or len(text) > _MAX_SHOWN:
+      text = f'a {type(value).__name__}'
+    return UserError(self.name, f'must be {requirement}', text, remedy)
 
 
+_MAX_SHOWN = 200  # characters of an invalid value in a message
 _INVALID = object()
 _NOUNS = {int: 'an integer', float: 'a finite number', bool: 'True or False',
           str: 'a word or text'}

@@ -127,11 +127,16 @@ class Round:
 
     Returns the next state but for clients, client state of the jobs, metrics.
     """
+    return self._run(*self.arguments(state, hparams, table, data))
+
+  def arguments(self, state: State, hparams: Hyperparameters, table: Table,
+                data: TrainData) -> tuple:
+    """Returns the arguments of the compiled program, on the devices."""
     clients_J = client_store.read(
         state.clients, table.jobs.run, table.jobs.client)
     clients_J, table, data = placed(
         self._mesh, self._data_spec, clients_J, table, data)
-    return self._run(_shared(state), clients_J, hparams, table, data)
+    return _shared(state), clients_J, hparams, table, data
 
   def finish(self, state: State, table: Table, shared, clients_J) -> State:
     """Returns the state after a round, given the outputs of `start`."""

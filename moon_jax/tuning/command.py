@@ -90,8 +90,10 @@ def _searched(given):
   """Returns the ranges of --search by name."""
   common: dict[str, search.Axis] = {}
   for text in given:
-    name, axis = search.parse(text)
+    name, sign, words = text.partition('=')
+    require(sign, '', '--search must be NAME=RANGE', repr(text),
+            'Write --search learning_rate=log(0.001,0.3)')
     require(name not in common, '', '--search must name each flag once',
-            f'{name} twice')
-    common[name] = axis
+            f'{name} twice', 'Remove one of them')
+    common[name] = search.axis(name, words, f'--search {text}')
   return common

@@ -25,9 +25,9 @@ _DIGITS = 4  # of a number that is drawn
 _MAX_DRAWS = 100  # of a trial, until it differs from those before
 # Settings that are no choice: a seed that is better by chance, and the budget.
 _FIXED = {
-    'seed': 'The chosen setting is trained with new seeds (--tune_seeds)',
-    'partition_seed': 'Give one --partition_seed',
-    'num_rounds': 'It is the budget of a trial: give one --num_rounds',
+    'seed': 'What is chosen is trained with new seeds',
+    'partition_seed': 'Give one value',
+    'num_rounds': 'It is the budget of a trial: give one value',
     'validation_fraction': 'It measures the trials: give one value'}
 
 
@@ -137,15 +137,6 @@ class Space(NamedTuple):
                         'combinations of values', f'about {len(found)}',
                         'Try fewer, or widen a range')
     return found
-
-
-def parse(text: str) -> tuple[str, Axis]:
-  """Returns the name and the axis of an argument NAME=RANGE of --search."""
-  name, sign, words = text.partition('=')
-  if not sign:
-    raise UserError('', '--search must be NAME=RANGE', repr(text),
-                    'Write --search learning_rate=log(0.001,0.3)')
-  return name, axis(name, words, f'--search {text}')
 
 
 def axis(name: str, given: Any, where: str, is_setting: bool = True) -> Axis:

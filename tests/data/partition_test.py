@@ -142,7 +142,7 @@ def test_noise_increases_with_the_client_index():
 
 @pytest.mark.parametrize('clients, beta, words', [
     (101, .5, 'num_clients must be at most 100, so that .*got 101. Lower it'),
-    (1.5, .5, 'num_clients must be an integer of at least 1; got 1.5'),
+    (1.5, .5, 'num_clients must be an integer; got 1.5'),
     (10, -1, 'beta must be above 0; got -1'),
     (100, .1,
      'beta must give a split in 1000 .*got 0.1'),  # each would need exactly 10

@@ -42,7 +42,7 @@ for num_devices in (1, 2, 4, 8):
         metrics.drift_J[table.jobs.num_steps > 0].mean(),
         *[x[is_step].mean() for x in metrics.extra_TL.values()]])
   runs.append((federated.state, lines))
-  text = federated.round_fn._run.lower(*federated.round_fn._on_devices(
+  text = federated.round_fn._run.lower(*federated.round_fn.arguments(
       federated.state, federated.hparams, table,
       federated.data)).compile().as_text()
   collectives = re.findall(

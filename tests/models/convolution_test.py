@@ -13,6 +13,7 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.models import convolution, pooled_conv, user
+from moon_jax.models import nnx as nnx_lib
 from moon_jax.models.arithmetic import Arithmetic
 
 random = np.random.RandomState(0)
@@ -229,7 +230,8 @@ def gradient_of(model):
 def test_modules_are_fast_on_cpus(make, monkeypatch):
   slow = ('stablehlo.convolution', 'reduce_window', 'select_and_scatter')
   ours, x = make(), jnp.zeros((1, 9, 8, 3))
-  monkeypatch.setattr(user, 'fast_on_cpus', lambda apply: apply)
+  for module in user, nnx_lib:
+    monkeypatch.setattr(module, 'fast_on_cpus', lambda apply: apply)
   theirs = make()
   variables = ours.init(jax.random.key(0), x)
   assert slow[0] in gradient_of(theirs).lower(variables).as_text()

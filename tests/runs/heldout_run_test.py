@@ -37,7 +37,7 @@ def test_files_hold_the_split_and_the_last_metrics(whole):
   assert ['global_heldout_accuracy' in line for line in lines] == [
       False, True, True]
   names = [name for name in lines[2] if '_heldout_' in name]
-  assert len(names) == 10
+  assert len(names) == 12
   assert {n: summary[n] for n in names} == {n: lines[2][n] for n in names}
   assert 0 < summary['global_heldout_accuracy'] < 1
 

@@ -113,7 +113,7 @@ def test_arguments_have_the_shapes_of_a_run(changes):
   spec = round_spec.make(federation, 2, 2)
   program = simulation.program
   round_ = Round(spec.program, program.mesh, program.training.spec)
-  expected = round_._on_devices(*program.round_arguments([0]))
+  expected = round_.arguments(*program.round_arguments([0]))
   actual = plan.arguments(spec)
   assert jax.tree.structure(actual) == jax.tree.structure(expected)
   for shape, array in zip(*map(jax.tree.leaves, (actual, expected))):

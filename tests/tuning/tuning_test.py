@@ -161,7 +161,7 @@ search = {"algorithm.mu" = "log(0.01, 1)"}
     (['--search=learning_rate=log(1, 0.1)'], 'the lower number first'),
     (['--search=learning_rate=normal(0, 1)'], r'must be log\(A, B\)'),
     (['--search=learning_rate'], 'must be NAME=RANGE'),
-    (['--search=seed=integer(0, 9)'], 'seed is not tuned.*--tune_seeds'),
+    (['--search=seed=integer(0, 9)'], 'seed is not tuned.*new seeds'),
     (['--grid=partition_seed=1,2'], 'partition_seed is not tuned'),
     (['--grid=learning_rate=0.1,0.2', '--tune=halving(eta=2, rungs=3)'],
      'needs 4 trials or more.*got 2. Give fewer rungs'),
