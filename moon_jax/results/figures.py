@@ -32,7 +32,7 @@ from moon_jax.config.kinds import METHODS
 from moon_jax.errors import UserError
 from moon_jax.results import rounds_frame, stats
 from moon_jax.results.read import Run
-from moon_jax.view.text import short_names
+from moon_jax.view.text import label_lines, short_names
 
 if TYPE_CHECKING:
   import pandas as pd
@@ -52,6 +52,7 @@ _EARLY = .1  # of the x axis, that a line may end before it to have a leader
 _WIDTH = 3.8  # inches; on a phone 10 points are then 13 CSS pixels
 _POINTS, _POINTS_OF_COLUMN = 10, 8  # of texts; papers want 7 at least
 _LABEL_WIDTH = 16  # characters of a line of a label
+_MOST_LABEL_WIDTH = 22  # of a line that is one name with its number
 _LINE_HEIGHT = .017  # inches per point
 _AROUND = .075  # inches per point that are above and below the axes
 _CHARACTER = .55  # width of a character, in its height
@@ -172,14 +173,7 @@ def _height(lines):
 
 
 def _filled(label):
-  """Returns a label in short lines, which end between words or parts of names.
-
-  A word stays whole, and so does a setting with its number, such as beta=0.5.
-  """
-  parts = re.sub(r'[_=/,:.-](?=[^\W\d])', r'\g<0>\v', label)
-  return textwrap.fill(
-      parts, _LABEL_WIDTH, break_long_words=False, break_on_hyphens=False,
-      replace_whitespace=False).replace('\v', '')
+  return '\n'.join(label_lines(label, _LABEL_WIDTH, _MOST_LABEL_WIDTH))
 
 
 def _label_height(line):
@@ -221,6 +215,8 @@ def _draw_curves(figure, lines, ylabel, xlabel='round'):
 
 def _label_ends(ax, ends):
   """Writes labels beside the axes, as near to their lines' ends as they fit."""
+  from matplotlib.transforms import ScaledTranslation
+
   if not ends:
     return
   low, high = ax.get_ylim()
@@ -233,18 +229,19 @@ def _label_ends(ax, ends):
   places = offsets + np.clip(starts, low, high - heights.sum())
   left, right = ax.get_xlim()
   early = itertools.cycle(_MARKERS)
+  beside = lambda points: ax.get_yaxis_transform() + ScaledTranslation(
+      points / 72, 0, ax.figure.dpi_scale_trans)  # right of the axes
   for (y, x, line, color), place in zip(ends, places):
     leader: dict[str, Any] | None = {
         'arrowstyle': '-', 'color': color, 'linewidth': .6, 'relpos': (0, .5),
         'shrinkA': 1, 'shrinkB': 0}
     if right - x > _EARLY * (right - left):  # it would cross other lines
       leader, marker = None, next(early)
-      for at, transform in ((x, y), ax.transData), (
-          (1.035, place), ax.get_yaxis_transform()):
+      for at, transform in ((x, y), ax.transData), ((1, place), beside(6)):
         ax.plot(*at, marker, color=color, transform=transform, clip_on=False)
     ax.annotate(
-        _filled(line.label), (x, y), (1.06, place), va='center', color=color,
-        textcoords=('axes fraction', 'data'), arrowprops=leader)
+        _filled(line.label), (x, y), (1, place), va='center', color=color,
+        textcoords=beside(14), arrowprops=leader)
   ax.set_xlim(left, right)
   ax.set_ylim(low, high)
 
@@ -388,8 +385,11 @@ def _draw_run(figure, run):
             marker=marker if len(y) <= _MOST_MARKED else '', markersize=4,
             label=plain(name))
         handles.setdefault(plain(name), handle)
-    axes.set(title=title if axes.lines else f'{title}: not recorded',
-             xlabel=xlabel)
+    if not axes.lines:
+      axes.set_axis_off()
+      axes.set_title(f'{title}: not recorded')
+      continue
+    axes.set(title=title, xlabel=xlabel)
     if are_named:
       axes.tick_params('x', rotation=90)
     else:

@@ -6,12 +6,11 @@ import textwrap
 from typing import NamedTuple
 
 from moon_jax.results import page
+from moon_jax.view.text import label_lines
 
 _GAP = 2  # columns of a terminal between two of a table
 _LEAST_HEADER = 8  # columns of a header that is broken, if it is longer
 _LEAST_LABEL = 16  # columns of the first cell of a row, which is broken
-_LABELS = textwrap.TextWrapper()  # breaks labels after punctuation, too
-_LABELS.wordsep_re = re.compile(r'(\s+|[^\s(,=_:/]*[(,=_:/]+)')
 
 
 class Table(NamedTuple):
@@ -52,7 +51,8 @@ class Table(NamedTuple):
     """Returns the table, its title as the caption, and its notes."""
     rows = [dict(zip(self.shown, cells))
             for cells in zip(*self.shown.values())]
-    return '\n\n'.join([page.table(self.title, rows), *self.notes])
+    return '\n\n'.join([page.table(self.title, rows), *(
+        re.sub(r'^\*', r'\\*', note) for note in self.notes)])  # no list
 
 
 def terminal(parts: Iterable[Table | Sequence[str] | None], width: int) -> str:
@@ -102,6 +102,12 @@ def _widths(columns, width):
   return [min(first, max(room, _LEAST_LABEL)), *others]
 
 
+def _label(text, width):
+  """Returns lines that are not longer, whatever the label is."""
+  return [part for line in label_lines(text, width)
+          for part in textwrap.wrap(line, width)] or ['']
+
+
 def _aligned(columns, width):
   """Returns the lines of columns, all but the first aligned to the right."""
   names = [*columns]
@@ -111,8 +117,7 @@ def _aligned(columns, width):
   rows = [[textwrap.wrap(name, size) for name, size in zip(names, widths)]]
   rows = [[[''] * (max(map(len, rows[0])) - len(cell)) + cell
            for cell in rows[0]]]  # headers end at the same line
-  _LABELS.width = widths[0]
-  rows += [[_LABELS.wrap(first) or [''], *([cell] for cell in cells)]
+  rows += [[_label(first, widths[0]), *([cell] for cell in cells)]
            for first, *cells in zip(*columns.values())]
   lines = []
   for row in rows:

@@ -6,9 +6,14 @@ Files hold accuracies as fractions; texts for people show them in percent.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 import itertools
+import re
+import textwrap
 
 _MAX_NAME = 24  # characters of a client's name
 _EXACT = 9  # decimals of a percentage; its mean has three more that are exact
+_LABEL_ENDS = [re.compile(rf'({spaces}|(?<=[{signs}])(?=[^\W\d]))')
+               for spaces, signs in ((r'(?<=,)\s+', '('), (r'\s+', '(,=:/'),
+                                     (r'\s+', '(,=:/_.-'))]
 _BLOCKS, _ASCII_BLOCKS = '▁▂▃▄▅▆▇█', '_.-=+*%#'
 
 
@@ -42,6 +47,24 @@ def short_names(names: Iterable[str], numbers: Iterable[int] | None = None
   return [name if counts[name] == 1 else f'{name} ({number})'
           for name, number in zip(
               cut, itertools.count() if numbers is None else numbers)]
+
+
+def label_lines(label: str, width: int, most: int = 0) -> list[str]:
+  """Returns a label in lines of `width` characters, for tables and figures.
+
+  Lines end after the commas and opening parentheses of settings, or if that is
+  not enough between any words; a setting stays with its number, as beta=0.5.
+  Where a line would still be longer than `most`, by default `width`, lines end
+  within names, too, after "_", "." or "-".
+  """
+  lines = [label]
+  for ends in _LABEL_ENDS:
+    wrapper = textwrap.TextWrapper(width, break_long_words=False)
+    wrapper.wordsep_re = ends
+    lines = wrapper.wrap(label)
+    if max(map(len, lines), default=0) <= (most or width):
+      break
+  return lines
 
 
 def spark_line(values: Sequence[float], width: int,

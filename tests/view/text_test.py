@@ -25,3 +25,19 @@ def test_spark_lines(values, width, expected):
     (3600, '1:00:00'), (360000, '100:00:00')])
 def test_durations(seconds, expected):
   assert text.duration(seconds) == expected
+
+
+@pytest.mark.parametrize('label, widths, lines', [
+    ('FedAvg, rate 0.005, rounds 10', (20,), ['FedAvg, rate 0.005,',
+                                              'rounds 10']),
+    ('FedAvg, privacy client(clip=1, noise_multiplier=0.3)', (16, 22), [
+        'FedAvg,', 'privacy client(', 'clip=1,', 'noise_multiplier=0.3)']),
+    ('FedAvg, privacy client(noise_multiplier=0.3)', (18,), [
+        'FedAvg, privacy', 'client(noise_', 'multiplier=0.3)']),
+    ('cohort power_of_choice(candidates=60)', (30,), [
+        'cohort power_of_choice(', 'candidates=60)']),
+    ('directory/file_name.npz', (12,), ['directory/', 'file_name.', 'npz']),
+    ('Ours', (16,), ['Ours'])])
+def test_lines_of_labels_end_between_settings(label, widths, lines):
+  """Then between words, and within names only where no line would fit."""
+  assert text.label_lines(label, *widths) == lines
