@@ -146,5 +146,12 @@ def _with_roles(body):
   body = re.sub('<p>([^\n]*)</p>\n<table>', opened, body)
   body = body.replace('</table>', '</table>\n</div>\n</figure>')
   body = re.sub(r'<th\b', '<th scope="col"', body)
-  return re.sub('<tr>\n<td([^>]*)>(.*)</td>',
-                r'<tr>\n<th scope="row"\1>\2</th>', body)
+  body = re.sub('<tr>\n<td([^>]*)>(.*)</td>', lambda match: (
+      f'<tr>\n<th scope="row"{match[1]}>'
+      + re.sub(r'\((?=[^\W\d])(?![^<]*>)', '(<wbr>', match[2]) + '</th>'), body)
+  # Lines end between the parts of a path, and between the flags of a command.
+  body = re.sub('<h1>.*</h1>', lambda match: re.sub(
+      '(?<!<)[/_]', r'\g<0><wbr>', match[0]), body)
+  return re.sub('(<pre><code>)(.*?)(</code>)', lambda match: (
+      match[1] + re.sub(r'(?<!\S)-\S+', r'<span>\g<0></span>', match[2])
+      + match[3]), body, flags=re.DOTALL)

@@ -343,8 +343,9 @@ def _figure(arms, title, suffix, panels, measure, is_full):
       else None) for arm in arms]
   name = measure.replace('_', '-') + suffix
   what = ', '.join(filter(None, [title, f'{ylabel} by round']))
-  caption = (f'{what[0].upper()}{what[1:]}. Line: mean over runs; band: '
-             'smallest to largest.')
+  caption = f'{what[0].upper()}{what[1:]}.'
+  if any(len(arm.runs) > 1 for arm in arms):
+    caption += ' Line: mean over runs; band: smallest to largest.'
   if any(line.published is not None for line in lines):
     caption += ' Thin horizontal lines: published.'
   last = '; '.join(
@@ -409,14 +410,13 @@ def commands(arms: Sequence[Arm], command: str, is_table: bool = True
   trains = '; --train trains runs that are missing' * is_table
   parts: Section = [
       '## Commands', f'This page{trains}:',
-      f'```\n{command}\n```', page_lib.table(
-          'The command of one run of each arm; the others differ in --seed. A '
-          'DATA_DIR is the directory of the data set.', [{
-              'arm': arm.label,
-              'finished seeds': ', '.join(dict.fromkeys(
-                  str(seed) for seed, _ in sorted(arm.runs))) or 'none',
-              'command': f'`{arm.config.command()}`'}
-              for arm in arms])]
+      f'```\n{command}\n```',
+      'The command of one run of each arm; the others differ in --seed. A '
+      'DATA_DIR is the directory of the data set.']
+  for arm in arms:
+    seeds = dict.fromkeys(str(seed) for seed, _ in sorted(arm.runs))
+    parts += [f'**{arm.label}**, finished seeds: {", ".join(seeds) or "none"}',
+              f'```\n{arm.config.command()}\n```']
   diverged = [{'arm': arm.label, 'seed': str(run.config.seed),
                'reason': f'`{run.state.reason}`' * bool(run.state.reason)}
               for arm in arms for run in arm.others

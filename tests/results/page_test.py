@@ -51,6 +51,22 @@ def test_pages_are_accessible():
   assert not page_checks.errors(page(['text']).html())
 
 
+def test_lines_end_between_names_and_flags():
+  """Of titles, names of rows and commands, which are long on a phone."""
+  text = page([
+      page_lib.table('c', [{'': 'cohort poc(candidates=2)', 'x': '1'}]),
+      "```\nmoon-jax train --model=mlp --optimizer='sgd(a=1)'\n```"],
+              title='Runs of /a/my_runs').html()
+  assert not page_checks.errors(text)
+  for part in (
+      '<h1>Runs of /<wbr>a/<wbr>my_<wbr>runs</h1>',
+      '>cohort poc(<wbr>candidates=2)</th>', 'moon-jax train '
+      "<span>--model=mlp</span> <span>--optimizer='sgd(a=1)'</span>\n</code>"):
+    assert part in text, part
+  rule, = re.findall(r'\npre span \{(.*?)\}', text)
+  assert 'inline-block' in rule and 'max-width: 100%' in rule
+
+
 def test_markdown():
   text = page().markdown('a dir')
   assert text.startswith('# Results\n\n> **SMOKE**\n\n## Part 0\n\nA **text**')

@@ -10,7 +10,7 @@ import itertools
 import re
 import unicodedata
 
-_VOID = {'meta', 'link', 'br', 'hr', 'img', 'input'}
+_VOID = {'meta', 'link', 'br', 'hr', 'img', 'input', 'wbr'}
 _LOADING = {'src', 'srcset', 'href', 'xlink:href', 'data', 'poster', 'action'}
 # Pairs of colours and their least contrast (WCAG 2.2, 1.4.3 and 1.4.11).
 _CONTRASTS = {(text, ground): 4.5 for text in ('text', 'link')
