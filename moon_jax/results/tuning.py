@@ -6,7 +6,7 @@ import functools
 
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
-from moon_jax.results import figures
+from moon_jax.results import figures, stats
 from moon_jax.results.page import Figure
 
 _NOT_SEARCHED = 'method', 'seed', 'rounds', 'test', 'seconds', 'chosen'
@@ -50,12 +50,13 @@ def _figure(rows, name):
 
 def _draw(figure, rows, searched, metric):
   axes = figure.subplots(1 + len(searched), squeeze=False)[:, 0]
+  scale = 100 if 'accuracy' in metric else 1  # percent
   most = max((int(row['rounds']) for row in rows), default=1)
   methods = list(dict.fromkeys(row['method'] for row in rows))
   for ax, name in zip(axes, ['', *searched]):
     texts = [row[name] for row in rows] if name else []
     for color, method in zip(figures.shades(methods), methods):
-      points = [(_place(row, i, name, texts), float(row[metric]),
+      points = [(_place(row, i, name, texts), scale * float(row[metric]),
                  12 + 48 * int(row['rounds']) / most, row['chosen'] == 'True')
                 for i, row in enumerate(rows) if row['method'] == method
                 and (row[name] if name else True)]
@@ -64,7 +65,7 @@ def _draw(figure, rows, searched, metric):
         ax.scatter(xs, ys, sizes, color, label=method, linewidths=[
             2 * ring for ring in rings], edgecolors='#333333')
     ax.set(xlabel=name or 'trial, the best of most rounds first',
-           ylabel=metric.replace('_', ' '))
+           ylabel=stats.label(metric))
     _set_scale(ax, texts)
   if len(methods) > 1:
     figure.legend(handles=axes[0].collections, loc='outside lower center')
