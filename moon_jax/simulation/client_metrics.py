@@ -14,7 +14,8 @@ import numpy as np
 from moon_jax.simulation.metric_functions import plain
 from moon_jax.simulation.records import LastRound
 
-_LOWER_IS_BETTER = 'ece', 'error', 'loss', 'mse', 'mae'  # endings of metrics
+_LOWER_IS_BETTER = (  # endings of metrics
+    'ece', 'entropy', 'error', 'loss', 'mae', 'mse', 'perplexity')
 
 
 class Outcomes(NamedTuple):
@@ -38,7 +39,12 @@ class Outcomes(NamedTuple):
     return {f'{name}_{metric}': plain(mean(sum_C))
             for metric, sum_C in self.metrics.items()} | {
                 f'{name}_{metric}': plain(x_C)
-                for metric, x_C in self.values.items()}
+                for metric, x_C in self.own_values().items()}
+
+  def own_values(self) -> dict[str, Any]:
+    """The values without those that have a name of the task's results."""
+    return {name: x_C for name, x_C in self.values.items()
+            if name not in self.metrics and name != 'loss'}
 
   def select(self, clients: Any) -> 'Outcomes':
     """Returns those of some clients."""
@@ -123,9 +129,10 @@ def over_clients(name: str, outcomes: Outcomes,
   has_C = outcomes.counts > 0
   if not has_C.any():
     return {}
-  metrics, loss_sum, counts, values_C = outcomes.select(has_C)
+  outcomes = outcomes.select(has_C)
+  metrics, loss_sum, counts, _ = outcomes
   values = {}
-  for metric, x_C in values_C.items():
+  for metric, x_C in outcomes.own_values().items():
     x_C = x_C[np.isfinite(x_C)]
     if len(x_C):
       values |= {metric: x_C.mean(), f'{metric}_std': x_C.std(),

@@ -192,6 +192,11 @@ def make_evaluate_jobs(program: RoundProgram, mesh: Mesh,
       check_vma=False))
 
 
+def _without_batches(x_SB):
+  """Returns arrays of examples in batches as those of examples."""
+  return x_SB.reshape(-1, *x_SB.shape[2:])
+
+
 class Evaluator:
   """Holds the examples to evaluate on and the compiled evaluations of a run."""
 
@@ -383,7 +388,7 @@ class Evaluator:
         sums_J['local_heldout'] = sums_J['local_heldout']._replace(values={
             name: np.append(x_C, np.nan)[np.where(ran_J, table.jobs.client, -1)]
             for name, x_C in self._client_values(
-                client_J, logits_J[ran_J]).items()})
+                client_J, map(_without_batches, logits_J[ran_J])).items()})
     return self._num_examples_used | client_metrics.cohort_metrics(last_round, {
         name: sums.select(ran_J)._replace(
             counts=counts[name.partition('_')[2]])
@@ -408,16 +413,14 @@ class Evaluator:
   def _client_values(self, client_J, logits_J):
     """Returns the metrics of the federation for each client, [C] by name.
 
-    `logits_J` has those of each client's held-out examples, in one or two axes
-    of examples, and further ones of padding.
+    `logits_J` has those of each client's held-out examples, and then maybe
+    those of padding.
     """
     labels_H = np.asarray(self._heldout.labels)
-    num_axes = labels_H.ndim + 1  # of the logits of some examples
 
     def predictions():
       for client, logits in zip(client_J, logits_J):
         at = self._positions_C[client]
-        logits = logits.reshape(-1, *logits.shape[logits.ndim - num_axes + 1:])
         if len(at):
           yield client, logits[:len(at)], labels_H[at]
 
@@ -485,8 +488,9 @@ class Evaluator:
         for client_J, models_J in batches]
     client_J, results = jax.tree.map(lambda *x_J: np.concatenate(x_J), *parts)
     has_J = client_J >= 0
-    values = self._client_values(client_J[has_J], results['logits'][has_J]
-                                 ) if 'logits' in results else {}
+    values = self._client_values(
+        client_J[has_J], map(_without_batches, results['logits'][has_J])
+    ) if 'logits' in results else {}
     return client_metrics.per_client(
         client_J[has_J], results['local_heldout'].select(has_J),
         self._heldout_counts).known()._replace(values=values)

@@ -42,6 +42,14 @@ _REPR = reprlib.Repr()
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _MAX_SHOWN
 _REPR.maxstring = _REPR.maxother = _MAX_SHOWN + 1
 
+# Hyperparameters of the algorithms of the package, which `_replace` may have
+# changed: name -> requirement, whether a value meets it, and a usual value.
+_HPARAMS = {
+    'mu': ('0 or more', lambda x: x >= 0, 1),
+    'proximal_mu': ('0 or more', lambda x: x >= 0, 0.01),
+    'temperature': ('above 0', lambda x: x > 0, 0.5),
+}
+
 
 def check(federation: Any) -> None:
   """Checks a `moon_jax.Federation`. Calls each metric with a few random logits.
@@ -225,6 +233,10 @@ def _check_algorithm(federation):
             f'To make one, call it: {user_model.name_of(algorithm)}()'
             if callable(algorithm) else 'moon_jax.moon(mu=5) makes one')
   user_algorithm.check_hparams(algorithm.hparams)
+  for name, value in algorithm.hparams.items():
+    requirement, holds_fn, usual = _HPARAMS.get(name, ('', None, 0))
+    require(not holds_fn or holds_fn(value), '', f'{name} of the algorithm '
+            f'must be {requirement}', value, f'{usual} is usual')
 
 
 def _check_needs(federation):

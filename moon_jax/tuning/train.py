@@ -137,15 +137,15 @@ class Trials(Runs):
     found = []
     for index, (arm, trial) in enumerate(self._trials):
       result, value = self.result(index) or {}, None
-      recorded = [line[metric] for line in lines[index]
-                  if line.get(metric) is not None]
+      recorded = [line[metric] for line in lines[index] if metric in line]
       # One that diverged later had a value, by which it continued.
       if 'diverged' not in result or len(lines[index]) == trial.rounds:
         require(recorded, f'tune.metric={metric}', 'must be recorded up to '
                 f'round {trial.rounds} of the trials',
                 f'the metrics {", ".join({*lines[index][-1]})}',
                 'Name one of them')
-        value = sign_of(metric) * recorded[-1]
+        # None is that of a number that is not finite.
+        value = recorded[-1] and sign_of(metric) * recorded[-1]
       found.append(Tried(arm, trial._replace(value=value), result, sum(
           line['seconds'] for line in lines[index])))
     return found, metric

@@ -8,7 +8,9 @@ import jax
 import numpy as np
 
 from moon_jax.config import parts
-from moon_jax.errors import DivergedError, UserError
+from moon_jax.engine.disk_store import DiskClients
+from moon_jax.errors import DivergedError, require, UserError
+from moon_jax.results import stats
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.program import Program
 from moon_jax.tuning import search as search_lib
@@ -127,7 +129,7 @@ class Tuner:
         for row, trial in rows.items():
           program.replace(row, federation_of(trial.settings))
           for settings, state in states:
-            if settings == trial.settings:
+            if settings == trial.settings and state.round[0] <= trial.rounds:
               program.restore(row, state)
         diverged: set[int] = set()
         while left := [row for row in rows.keys() - diverged if (
@@ -137,10 +139,28 @@ class Tuner:
                        if isinstance(outcome, DivergedError)}
         for row, trial in rows.items():
           states.append((trial.settings, jax.tree.map(
-              np.array, program.state_on_host(row))))
-          self.tell(trial, None if row in diverged else (
-              sign * program.evaluate(row)[metric]))
+              lambda x: x if isinstance(x, DiskClients) else np.array(x),
+              program.state_on_host(row))))
+          value = None if row in diverged else _value(program, row, metric)
+          self.tell(trial, None if value is None else sign * value)
     return self.best
+
+
+def _value(program, row, metric):
+  """Returns a metric of a run; None if it, or the loss, is not finite."""
+  try:
+    line = program.evaluate(row)
+  except DivergedError:
+    return None
+  require(metric in line, 'metric', 'must be one of evaluations of the global '
+          f'model, which are {", ".join(filter(_reads_no_test_data, line))}',
+          metric, 'validation_... needs Federation(validation=...), and '
+          "global_train_... eval_on='train'")
+  return line[metric]
+
+
+def _reads_no_test_data(metric):
+  return metric.startswith(_METRICS)
 
 
 def sign_of(metric: str) -> int:
@@ -149,8 +169,8 @@ def sign_of(metric: str) -> int:
   Raises:
     UserError: if it may read test data, by which nothing is chosen.
   """
-  if not metric.startswith(_METRICS):
+  if not _reads_no_test_data(metric):
     raise UserError('tune.metric', 'must be one that reads no test data: its '
                     f'name begins with {", ".join(_METRICS)}', metric,
                     'The default is validation_accuracy')
-  return -1 if metric.endswith('loss') else 1
+  return -1 if stats.is_better_lower(metric) else 1

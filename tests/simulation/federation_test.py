@@ -292,3 +292,14 @@ def test_labels_and_indices_of_small_types_train_the_same():
     found.append(simulation.run(1)[0].metrics)
   assert found[0]['own'] == 208
   assert all(metrics == found[0] for metrics in found)
+
+
+@pytest.mark.parametrize('algorithm, changes, message', [
+    (moon(), dict(mu=-1.), 'mu of the algorithm must be 0 or more; got -1'),
+    (moon(), dict(temperature=0.), 'temperature .* must be above 0; got 0'),
+    (fedavg(), dict(proximal_mu=-.1), 'proximal_mu .* must be 0 or more')])
+def test_numbers_of_an_algorithm_that_are_replaced_keep_their_limits(
+    algorithm, changes, message):
+  algorithm = algorithm._replace(hparams={**algorithm.hparams, **changes})
+  with pytest.raises(UserError, match=message):
+    tiny_federation.make(algorithm=algorithm)

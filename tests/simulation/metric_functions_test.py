@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
+from moon_jax.data.client_tests import ClientTests
+from moon_jax.data.dataset import Dataset
 from moon_jax.errors import UserError
 from moon_jax.models import mlp
+from moon_jax.simulation import client_metrics
 from moon_jax.simulation import metric_functions as metrics
+from moon_jax.simulation.simulation import Simulation
 from support import tiny_federation
 
 # Predictions 0, 1, 1, 2; class 3 has neither examples nor predictions.
@@ -191,3 +195,53 @@ def test_metrics_of_clients_are_those_of_their_examples():
       metrics.f1(logits[:6], labels[:6]), np.nan])
   np.testing.assert_array_equal(values['auroc'], [
       np.nan, np.nan, metrics.auroc(logits[:6], labels[:6]), np.nan])
+
+
+def test_clients_have_their_own_values_of_tasks_with_several_labels():
+  """Of unlike numbers of held-out examples, and labels [N, 3]."""
+  random = np.random.default_rng(0)
+  labels = random.integers(2, size=(24, 3)).astype(np.int32)
+  inputs = random.normal(size=(24, 4)).astype(np.float32)
+  data = Dataset('tiny', inputs[:19], labels[:19], inputs[19:], labels[19:],
+                 class_names=('a', 'b', 'c'), task='multilabel')
+
+  def mine(logits, labels):
+    assert logits.shape == labels.shape
+    return np.mean(np.abs(logits) * labels)
+
+  held = [np.arange(10, 11), np.arange(11, 16), np.arange(16, 19)]
+  simulation = Simulation(tiny_federation.make(
+      data=data, clients=np.split(np.arange(10), [3, 7]), model=mlp(3),
+      client_tests=ClientTests(held), evaluate_clients=True,
+      evaluate_all=True, keep_local_models=True, metrics={'mine': mine}))
+  simulation.run_round()
+  line = simulation.evaluate_clients()
+  local = simulation.local_models()
+
+  def values(models):
+    return [mine(np.asarray(simulation.federation.model.apply(
+        model, inputs[index], np.ones(len(index)), train=False)[0].logits),
+                 labels[index]) for model, index in zip(models, held)]
+
+  expected = {'global': values([simulation.global_model()] * 3),
+              'local': values([local[client] for client in range(3)])}
+  expected['personal'] = expected['global']  # FedAvg has no others
+  for name, values_C in expected.items():
+    np.testing.assert_allclose(
+        line['clients'][f'{name}_heldout_mine'], values_C, rtol=1e-5)
+    for ending, value in {'': np.mean(values_C), '_std': np.std(values_C),
+                          '_worst': np.min(values_C),
+                          '_worst_tenth': np.min(values_C)}.items():
+      assert line[f'{name}_heldout_mine{ending}'] == pytest.approx(
+          value, rel=1e-5)
+
+
+def test_a_metric_with_the_name_of_a_result_of_the_task_is_not_that_result():
+  outcomes = client_metrics.Outcomes(
+      {'accuracy': np.array([1., 2.])}, np.array([4., 2.]), np.array([2, 2]),
+      {'accuracy': np.array([7., 8.]), 'loss': np.array([9., 9.])})
+  line = client_metrics.over_clients('x', outcomes)
+  assert outcomes.columns('x') == {'x_accuracy': [.5, 1.]}
+  assert line == {
+      'x_accuracy': .75, 'x_accuracy_weighted': .75, 'x_accuracy_std': .25,
+      'x_accuracy_worst_tenth': .5, 'x_accuracy_worst': .5, 'x_loss': 1.5}

@@ -14,6 +14,7 @@ import moon_jax as mj
 from moon_jax.runs.directory import Workdir
 from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.program import Program
+from moon_jax.tuning.tuner import sign_of
 from support import inline, small_runs, tiny_federation
 
 RUN = ['--dataset=digits', '--model=mlp(projection_dim=8)',
@@ -284,3 +285,31 @@ def test_a_tuner_trains_in_the_places_of_a_program():
   assert best.value == max(x.value for x in tuner.history if x.rounds == 4)
   line = mj.Simulation(of(best.settings)).run(4)[-1]
   assert best.value == -line.metrics['validation_loss']
+
+
+def test_trials_on_disk_and_with_an_infinite_loss():
+  """Client state on disk continues; a loss that is not finite ends no search.
+  """
+  federation = tiny_federation.make(
+      clients=np.split(np.arange(16), [5, 10]), validation=np.arange(16, 19),
+      algorithm=mj.moon(), client_state='disk', local_steps=1)
+  of = lambda settings: dataclasses.replace(federation, **settings)
+  # The loss of the last one is that of a step before its only change.
+  tuner = mj.Tuner({'learning_rate': [.01, .1, .5, 1e30]},
+                   'halving(eta=2, rungs=2)', 4)
+  program = Program([federation] * 2)
+  best = tuner.train(program, of, 'validation_loss')
+  assert [x.value is None for x in tuner.history] == [False] * 3 + [
+      True] + [False] * 2
+  line = mj.Simulation(of(best.settings)).run(4)[-1]
+  assert best.value == -line.metrics['validation_loss']
+  for metric in 'train_loss', 'global_train_loss':  # no evaluation has them
+    tuner = mj.Tuner({'learning_rate': [.01]}, 'random(trials=1)', 1)
+    with pytest.raises(mj.UserError, match=f'got {metric}.*validation_'):
+      tuner.train(program, of, metric)
+
+
+def test_errors_and_losses_are_the_better_the_lower():
+  assert [sign_of(f'validation_{name}') for name in (
+      'accuracy', 'exact_match', 'loss', 'mse', 'perplexity')] == [
+          1, 1, -1, -1, -1]
