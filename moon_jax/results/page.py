@@ -148,7 +148,8 @@ def _with_roles(body):
   body = re.sub(r'<th\b', '<th scope="col"', body)
   body = re.sub('<tr>\n<td([^>]*)>(.*)</td>', lambda match: (
       f'<tr>\n<th scope="row"{match[1]}>'
-      + re.sub(r'\((?=[^\W\d])(?![^<]*>)', '(<wbr>', match[2]) + '</th>'), body)
+      + re.sub(r'(?<=\w)\((?=[^\W\d])(?![^<]*>)', '(<wbr>', match[2])
+      + '</th>'), body)
   # Lines end between the parts of a path, and between the flags of a command.
   body = re.sub('<h1>.*</h1>', lambda match: re.sub(
       '(?<!<)[/_]', r'\g<0><wbr>', match[0]), body)

@@ -11,9 +11,9 @@ import textwrap
 
 _MAX_NAME = 24  # characters of a client's name
 _EXACT = 9  # decimals of a percentage; its mean has three more that are exact
-_LABEL_ENDS = [re.compile(rf'({spaces}|(?<=[{signs}])(?=[^\W\d]))')
-               for spaces, signs in ((r'(?<=,)\s+', '('), (r'\s+', '(,=:/'),
-                                     (r'\s+', '(,=:/_.-'))]
+_LABEL_ENDS = [re.compile(rf'({spaces}|(?<=\w[{signs}])(?=[^\W\d]))')
+               for spaces, signs in ((r'(?<=,)\s+|\s+(?=\()', '('),
+                                     (r'\s+', '(,=:/'), (r'\s+', '(,=:/_.-'))]
 _BLOCKS, _ASCII_BLOCKS = '▁▂▃▄▅▆▇█', '_.-=+*%#'
 
 

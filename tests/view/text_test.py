@@ -37,7 +37,9 @@ def test_durations(seconds, expected):
     ('cohort power_of_choice(candidates=60)', (30,), [
         'cohort power_of_choice(', 'candidates=60)']),
     ('directory/file_name.npz', (12,), ['directory/', 'file_name.', 'npz']),
-    ('Ours', (16,), ['Ours'])])
+    ('Ours', (16,), ['Ours']),
+    ('FedAvg, privacy none (n=3)', (16, 22), [
+        'FedAvg,', 'privacy none', '(n=3)'])])
 def test_lines_of_labels_end_between_settings(label, widths, lines):
   """Then between words, and within names only where no line would fit."""
   assert text.label_lines(label, *widths) == lines
