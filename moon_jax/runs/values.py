@@ -195,9 +195,14 @@ def named(name: str, value: str, sign: str = '=') -> str:
 
 
 def run_name(config: Config, axes: Iterable[str]) -> str:
-  """Returns how messages name a run of a sweep: run seed=1."""
+  """Returns how messages name a run of a sweep: run seed=1.
+
+  Arguments that its functions do not have are left out.
+  """
   return 'run ' + ' '.join(
-      named(name, show(get(config, name))) for name in axes)
+      named(name, show(get(config, name))) for name in axes
+      if not is_argument(name) or name.partition('.')[2] in arguments(
+          config, name.partition('.')[0]))
 
 
 def show(value: Any) -> str:

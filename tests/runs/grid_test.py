@@ -164,6 +164,17 @@ def test_a_block_replaces_the_part_or_an_argument_of_the_base(of_command):
     grid_lib.each(BASE, [{'algorithm': 'fedavg', 'algorithm.mu': 1.}])
 
 
+def test_messages_name_a_run_by_the_arguments_that_its_functions_have():
+  sweep = Sweep.grid(BASE, seed=[0], algorithm=['fedavg'])
+  sweep |= Sweep.grid(BASE, **{
+      'seed': [0], 'algorithm': ['moon'], 'algorithm.mu': [5.],
+      'model.projection_dim': [None]})
+  axes = 'algorithm', 'algorithm.mu', 'model.projection_dim'
+  assert [values.run_name(config, axes) for config in sweep.configs] == [
+      'run algorithm=fedavg model.projection_dim=256',
+      'run algorithm=moon algorithm.mu=5 model.projection_dim=None']
+
+
 def test_the_workdir_of_a_run_is_refused():
   with pytest.raises(mj.UserError, match='workdir=x is the directory of one'):
     Sweep.grid(dataclasses.replace(BASE, workdir='x'), seed=[0])
