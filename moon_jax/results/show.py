@@ -23,6 +23,7 @@ from moon_jax.results import (
   rounds_frame,
   runs_frame,
   stats,
+  tuning,
 )
 from moon_jax.results.page import Figure, Page
 from moon_jax.results.read import Run
@@ -123,7 +124,12 @@ def _show(arguments: argparse.Namespace) -> None:
   if size and not arguments.out:
     raise UserError('size', 'needs --out=DIR, where the figures are written')
   out = page.directory(arguments.out) if arguments.out else None
-  paths = read.find(arguments.runs)
+  paths, tunings = read.find(arguments.runs), [*tuning.find(arguments.runs)]
+  for made in tunings:  # what was chosen among many is no result
+    trials = made.trials()
+    paths = [path for path in paths if path.resolve() not in trials] or paths
+    _print('\n'.join([*made.report, f'its trials are in {made.path}, not below',
+                      '']))
   if len(paths) > 1 and (arguments.clients or arguments.follow):
     raise UserError('clients' if arguments.clients else 'follow',
                     'needs one run', f'{len(paths)} runs', 'Name one')
@@ -131,8 +137,8 @@ def _show(arguments: argparse.Namespace) -> None:
     raise UserError('label', 'needs several runs', 'one run',
                     'Remove it, or name further runs')
   is_compared = len(paths) > 1 or not arguments.clients and (
-      arguments.metric or arguments.target is not None)
-  view = (_several(paths, arguments) if is_compared
+      tunings or arguments.metric or arguments.target is not None)
+  view = (_several(paths, arguments, tunings) if is_compared
           else _one(paths[0], arguments))
   if out:
     _write(out, view(), formats, size)
@@ -201,7 +207,7 @@ def _one(path, arguments):
   return view
 
 
-def _several(paths, arguments):
+def _several(paths, arguments, tunings):
   """Prints a comparison, and returns a function that returns its view."""
   from moon_jax.results import compare  # imports pandas
 
@@ -214,7 +220,7 @@ def _several(paths, arguments):
   _print(compare.text(compared, shutil.get_terminal_size().columns))
 
   def view():
-    from moon_jax.results import figures, table_page, tuning
+    from moon_jax.results import figures, table_page
 
     x = arguments.x or 'round'
     curves = compare.curves(compared, x)
@@ -227,7 +233,7 @@ def _several(paths, arguments):
                            compare.metric_over_clients(compared))
     return _View(
         compared.runs, f'Runs of {" ".join(arguments.runs)}', [
-            *tuning.sections(arguments.runs), *compare.sections(compared),
+            *tuning.sections(tunings), *compare.sections(compared),
             *table_page.curves(compared.arms, _drawn(runs, metric)),
             *table_page.pictures(over),
             *table_page.commands(compared.arms, shlex.join([

@@ -1,21 +1,43 @@
-"""The trials of tunings (docs/sweeps.md), as figures of a page."""
+"""The tunings (docs/sweeps.md) in directories of runs: reports and figures."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import csv
 import functools
+import pathlib
+from typing import NamedTuple
 
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
-from moon_jax.results import figures, stats
+from moon_jax.results import stats
 from moon_jax.results.page import Figure
 
 _NOT_SEARCHED = 'method', 'seed', 'rounds', 'test', 'seconds', 'chosen'
 _LOG = 20  # a range with this ratio of its ends is drawn on a logarithmic axis
 
 
-def sections(names: Sequence[str]) -> list[str | Figure]:
-  """Returns the report and the figure of each tuning in directories of runs."""
-  found: list[str | Figure] = []
+class Tuning(NamedTuple):
+  """What a tuning has written."""
+
+  path: pathlib.Path  # of its table of trials
+  rows: list[dict[str, str]]
+  report: list[str]  # lines
+
+  def trials(self) -> set[pathlib.Path]:
+    """Returns the directories of its trials, without those trained again.
+
+    What was chosen among many is no measurement of it.
+    """
+    root = self.path.parents[2].resolve()
+    return {root / pathlib.Path(row['workdir']).name
+            for row in self.rows if not row['test']}
+
+
+def find(names: Sequence[str]) -> Iterator[Tuning]:
+  """Yields the tunings in directories of runs.
+
+  Raises:
+    UserError: if a file of one is damaged.
+  """
   for name in names:
     for path in sorted(files.user_path(name).glob('tuning/*/tune.csv')):
       try:
@@ -25,13 +47,22 @@ def sections(names: Sequence[str]) -> list[str | Figure]:
       except (OSError, ValueError) as error:
         raise UserError('', f'{path} must be a table of trials', error,
                         'Repeat the command that has written it') from error
-      found += [f'## Tuning {path.parent.name}',
-                *(f'- {line.strip()}' for line in report.splitlines()),
-                _figure(rows, f'tuning-{len(found)}')]
-  return found
+      yield Tuning(path, rows, report.splitlines())
+
+
+def sections(tunings: Sequence[Tuning]) -> list[str | Figure]:
+  """Returns the report and the figure of each tuning."""
+  made: list[str | Figure] = []
+  for tuning in tunings:
+    made += [f'## Tuning {tuning.path.parent.name}',
+             *(f'- {line.strip()}' for line in tuning.report),
+             _figure(tuning.rows, f'tuning-{len(made)}')]
+  return made
 
 
 def _figure(rows, name):
+  from moon_jax.results import figures
+
   columns = [*rows[0]]
   metric = columns[columns.index('rounds') + 1]
   known = [row for row in rows if row[metric] and not row['test']]
@@ -49,6 +80,8 @@ def _figure(rows, name):
 
 
 def _draw(figure, rows, searched, metric):
+  from moon_jax.results import figures
+
   axes = figure.subplots(1 + len(searched), squeeze=False)[:, 0]
   scale = 100 if 'accuracy' in metric else 1  # percent
   most = max((int(row['rounds']) for row in rows), default=1)

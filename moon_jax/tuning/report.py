@@ -32,8 +32,9 @@ def text(arms: Sequence[Arm], tried: Sequence[Tried], again: Sequence[Tried],
       continue
     listed = ', '.join(f'{name}={values.show(x)}'
                        for name, x in best.settings.items())
-    lines.append(f'  chosen by {metric.replace("_", " ")} '
-                 f'{shown(metric, sign_of(metric) * best.rank)}: {listed}')
+    lines.append(f'  chosen by {metric.replace("_", " ")} after round '
+                 f'{best.rounds}, {shown(metric, sign_of(metric) * best.rank)}:'
+                 f' {listed}')
     lines += [f'  {name}={values.show(best.settings[name])} lies at the edge '
               f'of {arm.tuner.space.axes[name]}: a better value may lie beyond'
               for name in arm.tuner.edges(best.settings)]

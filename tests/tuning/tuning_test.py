@@ -80,7 +80,7 @@ def test_half_of_the_trials_continue_in_one_program(whole):
   last = small_runs.lines_of(path / tested['workdir'])[-1]
   assert float(tested['test']) == last['test_accuracy']
   best = 100 * float(trials[0]['validation_accuracy'])
-  assert f'chosen by validation accuracy {best:.2f}%' in text
+  assert f'after round 4, {best:.2f}%: ' in text
   assert 'new seeds 1, tested once: test accuracy' in text
   assert compiled['jit(_run_round)'] == 1
 
@@ -92,6 +92,10 @@ def test_the_page_of_runs_has_their_trials(whole, tmp_path):
   assert done.status == 0, done.err
   page = (tmp_path / 'index.md').read_text()
   assert 'new seeds 1, tested once' in page
+  assert done.out.startswith('fedavg: 4 trials')
+  # The trials are no results: only the run with a new seed is shown.
+  [row] = [row for row in csv.DictReader(open(tmp_path / 'runs.csv'))]
+  assert row['seed'] == '1'
   assert 'of 4 trials over their number and over learning_rate' in page
   assert len(list((tmp_path / 'index').glob('tuning-*.svg'))) == 1
 
