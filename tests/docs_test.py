@@ -323,11 +323,12 @@ def test_loggers(here, capsys):
 
 def test_sweeps(capsys):
   execute('\n'.join(programs(page('sweeps'))), 'sweeps.md')
-  first, *lines, accuracies = capsys.readouterr().out.splitlines()
+  first, *lines, accuracies, tuned = capsys.readouterr().out.splitlines()
   assert first == "12 ('algorithm', 'seed')"
   assert all('--algorithm=fedavg' in line for line in lines)
   accuracies = json.loads(accuracies)
   assert min(accuracies[1::2]) > max(accuracies[::2])  # rates 0.1 and 0.01
+  assert re.fullmatch(r"\{'learning_rate': 0\.\d+\} 0\.[4-9]\d*", tuned), tuned
 
 
 def test_pytorch_computes_the_same_logits(here):
