@@ -20,7 +20,7 @@ import optax
 
 from moon_jax import platforms, tasks
 from moon_jax.data import augment
-from moon_jax.errors import require, require_package, UserError
+from moon_jax.errors import require, UserError
 from moon_jax.models.base import Variables
 from moon_jax.simulation.federation import Federation
 
@@ -78,7 +78,6 @@ def membership(scores_N: np.ndarray, is_member_N: np.ndarray
   Raises:
     UserError: if all or none are members, or a score is not finite.
   """
-  require_package('sklearn', 'the ROC curve', 'analysis')
   from sklearn import metrics  # takes a second
 
   _check_finite(scores_N=scores_N)

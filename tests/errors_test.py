@@ -4,7 +4,6 @@ import ast
 import contextlib
 import copy
 import importlib.util
-import pathlib
 import pickle
 import re
 
@@ -18,7 +17,6 @@ from moon_jax.data.io import files
 from moon_jax.data.sources import arrays
 from moon_jax.distributed import processes
 from moon_jax.errors import setting
-from moon_jax.results import projections
 from moon_jax.simulation import checks
 from support import ROOT
 
@@ -214,8 +212,6 @@ def test_functions_of_ones_own_name_arguments_in_python():
 
 
 @pytest.mark.parametrize('extra, call', [
-    ('analysis', lambda: mj.leakage.membership(np.ones(4), np.arange(4) < 2)),
-    ('analysis', lambda: projections.section({'moon': pathlib.Path('run')})),
     ('privacy', lambda: checks.validate(mj.Config(
         dataset='digits', model='mlp', algorithm='fedavg', weighting='uniform',
         privacy='client(clip=1, noise_multiplier=1)'))),

@@ -22,7 +22,7 @@ from scipy import stats
 
 from moon_jax.cli import file_command
 from moon_jax.data import sources
-from moon_jax.errors import require_package, UserError
+from moon_jax.errors import UserError
 from moon_jax.results import figures, page
 from moon_jax.results.page import Figure
 
@@ -59,7 +59,6 @@ def section(run_dirs: Mapping[str, pathlib.Path], data_dir: str = '',
     UserError: if a run has no model, the data set cannot be loaded, or the
       numbers of examples or the data sets do not fit.
   """
-  require_package('sklearn', 't-SNE', 'analysis')
   from sklearn import manifold, metrics
 
   projections = {title: read(path, data_dir, num_examples)

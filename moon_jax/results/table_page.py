@@ -9,7 +9,6 @@ import statistics
 
 import numpy as np
 
-from moon_jax.errors import UserError
 from moon_jax.results import arms as arms_lib
 from moon_jax.results import figures, paired, stats
 from moon_jax.results import page as page_lib
@@ -71,12 +70,9 @@ def _extra(table, arms, data_dir):
               for arm in arms if arm.runs}
     kept = {label: path for label, path in firsts.items()
             if (path / 'model.safetensors').exists()}
-    try:
-      parts += projections.section(kept, data_dir) if kept else [
-          '## Projections',
-          'No finished run has its final model, model.safetensors.']
-    except UserError as error:  # for example, no scikit-learn
-      parts += ['## Projections', f'Left out: {error}']
+    parts += projections.section(kept, data_dir) if kept else [
+        '## Projections',
+        'No finished run has its final model, model.safetensors.']
   return parts
 
 
