@@ -77,7 +77,7 @@ def names(clients: Sequence[np.ndarray]) -> tuple[str, ...] | None:
 
 def checked(clients: Any, num_examples: int, title: str,
             end: str = '') -> Sequence[np.ndarray]:
-  """Returns valid clients as `Clients`, those of this type as they are.
+  """Returns valid clients as `Clients`; those of this type are unchanged.
 
   Args:
     clients: a sequence of array-likes, the indices of each client's training

@@ -125,10 +125,10 @@ class Clock(NamedTuple):
                   group_C: np.ndarray | None = None) -> float:
     """Returns when `least` clients may start at once, at `time` or later.
 
-    If `group_C` gives the group of each client, they are of the same group.
+    If `group_C` gives the group of each client, all must be of one group.
 
     Raises:
-      UserError: if there are never so many.
+      UserError: if so many are never available at once.
     """
     start, end = time, time + 2 * self.period
     if group_C is None:

@@ -38,7 +38,7 @@ class Run(NamedTuple):
 
 
 class Cohort(NamedTuple):
-  """The clients of a round, as numbers of Python; lists have an entry for each.
+  """The clients of a round; lists have one Python number for each.
 
   Attributes:
     clients: their numbers.
@@ -59,7 +59,7 @@ class Cohort(NamedTuple):
   @classmethod
   def of(cls, clients: Iterable[SupportsIndex],
          seconds: float | None = None) -> Self:
-    """Returns the cohort of clients that all do what a round asks of them."""
+    """Returns a cohort in which no client fails or takes fewer steps."""
     numbers = list(map(int, clients))
     count = len(numbers)
     return cls(numbers, [False] * count, [1.] * count, [0] * count, seconds)
@@ -87,8 +87,8 @@ class Rounds(NamedTuple):
       Then rounds are planned one by one, by the first process.
     loses_updates: whether the server may not receive the update of a client.
     has_partial_work: whether clients may take a part of their local steps.
-    max_staleness: the largest staleness of an update, whose algorithm must be
-      one of `moon_jax.asynchronous`; None if all begin with the newest model.
+    max_staleness: the largest staleness of an update; the algorithm must be one
+      of `moon_jax.asynchronous`; None if all begin with the newest model.
     timeline: the plan of simulated time, for pictures and summaries; or None.
     check: `(run) -> None`. Raises a UserError if rounds do not fit the run.
   """
@@ -113,7 +113,7 @@ class Rounds(NamedTuple):
   def sizes(self, num_rounds: int | None, num_clients: int) -> list[int]:
     """Returns the numbers of clients of the first rounds, None for all.
 
-    It has a single number if they are not known: the most of a round.
+    If they are not known, returns only the largest number of a round.
     """
     if self.cohorts is None:
       return [num_clients if self.cohort_size is None else self.cohort_size]
@@ -121,9 +121,10 @@ class Rounds(NamedTuple):
 
   def most_visits(self, num_rounds: int,
                   history: History | tuple[()] = ()) -> int:
-    """Returns in how many of the first rounds any client takes part at most.
+    """Returns in how many rounds the most frequent client takes part.
 
-    If results decide, each later round than those of `history` counts.
+    Of the first `num_rounds`. If results decide who takes part, all rounds
+    after those of `history` count.
     """
     if self.cohorts is not None:
       visits = Counter(itertools.chain.from_iterable(self.cohorts[:num_rounds]))
@@ -134,7 +135,7 @@ class Rounds(NamedTuple):
         history.num_rounds)
 
   def check_has(self, num_rounds: int) -> None:
-    """Checks that there are as many rounds.
+    """Checks that there are at least `num_rounds` rounds.
 
     Raises:
       UserError: if there are fewer.

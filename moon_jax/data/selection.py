@@ -143,13 +143,12 @@ def oort(exploration: _Fraction = 0.9, decay: _Fraction = 0.98,
   where u is its number of examples times its loss, clipped at the
   95th percentile over clients with a loss and scaled to about 0 to 1, as in
   the released code; t its seconds, and T the quantile `preferred` of those of
-  all clients.
-  The others of a round, a fraction that decays, have not reported a loss; they
-  are drawn in proportion to their speed, or without a clock to their numbers of
-  examples.
+  all clients. A fraction of each round, which decays, goes to clients that have
+  not reported a loss. They are drawn in proportion to their speed, or without a
+  clock to their numbers of examples.
 
-  Differences: Oort has the root of the mean square of the losses of examples,
-  where here is a mean; it adapts T, and learns t when clients train; its
+  Differences: Oort takes the root of the mean square of the losses of examples,
+  and moon_jax their mean; it adapts T, and learns t when clients train; its
   released code draws among ten times k clients at least.
 
   Args:

@@ -76,10 +76,10 @@ def filled(like: Any, num_clients: int) -> Any:
 
 
 def joined(stores: Sequence[Any]) -> Any:
-  """Returns the client state of R runs, given that of each, [1, C, ...].
+  """Returns the client state of R runs, of which each has [1, C, ...].
 
-  That of a single run is its own, whose rows are written without copies, and
-  which several processes may share.
+  A single run keeps its own arrays: their rows are written without copies, and
+  several processes may share them.
   """
   return stores[0] if len(stores) == 1 else RunStores(stores)
 

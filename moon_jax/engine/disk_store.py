@@ -36,7 +36,8 @@ class DiskClients:
   def __init__(self, initial: Any, num_clients: int, directory: pathlib.Path):
     """Stores the initial state; the first `write` creates the file.
 
-    It is in the absolute `directory`, or the nearest one above it that exists.
+    The file is in the absolute `directory`, or in the nearest existing one
+    above it.
     """
     self.initial = jax.tree.map(np.asarray, initial)
     self._leaves, self._tree = jax.tree.flatten(self.initial)
@@ -57,7 +58,7 @@ class DiskClients:
     return os.fstat(self._file.fileno()).st_blocks * 512 if self._file else 0
 
   def clear(self) -> None:
-    """Returns all clients to their initial state."""
+    """Resets all clients to their initial state."""
     # Where in the file the row of each client is, in rows.
     self._place_RC = np.full(self.shape, _NEVER_WRITTEN, np.int64)
     self._free: list[int] = []  # places that no client uses any more
@@ -78,9 +79,9 @@ class DiskClients:
   def write(self, run_J: np.ndarray, client_J: np.ndarray, rows: Any) -> None:
     """Replaces the state of clients, all or none.
 
-    New rows are written next to the old ones, whose places are free afterwards.
-    So if the disk is full, which is a UserError, the state is still that before
-    the round. A client of a run may occur once.
+    New rows are written next to the old ones, whose space is free afterwards.
+    If the disk is full, a UserError is raised, and the state is unchanged. A
+    client of a run may occur once.
     """
     leaves = [np.asarray(x_J, like.dtype) for x_J, like in zip(
         jax.tree.leaves(rows), self._leaves, strict=True)]
@@ -111,7 +112,7 @@ class DiskClients:
     return run, client
 
   def rows(self) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
-    """Yields (run_J, client_J, state [J, ...]) of all that have trained.
+    """Yields (run_J, client_J, state [J, ...]) of the clients that trained.
 
     In ascending order, a limited number of bytes at a time.
     """

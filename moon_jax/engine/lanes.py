@@ -26,8 +26,8 @@ def choose(lanes: int, cohort_size: int, num_devices: int, num_processes: int,
   about the same time. Cores without a lane share the work of the other lanes.
   Every process has the same number of lanes.
 
-  `lanes` is the configured number; 0 chooses it. `num_devices` are those of all
-  processes.
+  `lanes` is the configured number; 0 chooses it. `num_devices` counts the
+  devices of all processes.
   """
   if lanes % num_processes:
     raise UserError(
@@ -44,10 +44,10 @@ def choose_for_runs(lanes: Sequence[int], num_devices: Sequence[int],
                     is_cpu: bool) -> tuple[int, int]:
   """Returns the lanes and the devices of several runs in one program.
 
-  Each run keeps the `lanes` and `num_devices` that it has alone. There are as
-  many more of the `available` ones as run side by side: one group of lanes per
-  device on CPUs, and on accelerators all runs of small networks. The number of
-  devices is a multiple of that of a run.
+  Each run keeps the `lanes` and `num_devices` that it has alone. The runs share
+  the `available` devices: on CPUs each device has one group of lanes; on
+  accelerators all runs of small networks train side by side. The number of
+  devices is a multiple of the number for one run.
   """
   alone = max(num_devices)
   used = max(alone, min(available, sum(num_devices)))

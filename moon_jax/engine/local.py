@@ -221,8 +221,9 @@ def finish(program: RoundProgram, view: View, examples: Examples, lane: Lane,
            is_personal: jax.Array | None = None) -> Result:
   """Returns the results of a job from its lane after the last step.
 
-  Unless the bool scalar `is_personal`, nobody reads the personal model, and it
-  reads no examples: they may take longer than training. None is for true.
+  If the bool scalar `is_personal` is false, nobody reads the personal model. It
+  is then made without examples, which may take longer than training. None means
+  true.
   """
   algorithm = program.algorithm
   client, message = algorithm.finish(

@@ -33,7 +33,7 @@ def specs(data_spec: PartitionSpec) -> tuple[PartitionSpec, Table, TrainData]:
 
 def placed(mesh: Mesh, data_spec: PartitionSpec, clients_J: Any, table: Table,
            data: TrainData) -> tuple[Any, Table, TrainData]:
-  """Returns them on the devices; `data_spec` is that of the examples."""
+  """Returns the arguments on the devices; `data_spec` shards the examples."""
   return jax.tree.map(
       lambda spec, part: devices.put(part, mesh, spec),
       specs(data_spec), (clients_J, table, data))

@@ -125,7 +125,7 @@ def own_model(program: RoundProgram, inputs: Inputs, clients_J: Any,
               j: jax.Array) -> Variables:
   """Returns the model that the client of a job uses before it trains.
 
-  It is made of its state and of what the server sends it.
+  It depends on the state of the client and on what the server sends.
   """
   view = local.with_examples(
       program, _view(program, inputs, clients_J, j),

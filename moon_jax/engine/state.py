@@ -50,8 +50,8 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
     num_clients: C.
     example: a batch of network inputs.
     variables: the initial model of all runs and clients; None draws them.
-    fill: makes client state if all clients of a run begin with the same one,
-      from that, [R, ...], and C.
+    fill: makes the state of C clients from the one state, [R, ...], with which
+      all clients of a run begin.
     jitted: functions that an earlier call with this model, algorithm and
       example has compiled, or an empty dict, which gets them.
   """
@@ -124,7 +124,7 @@ def row(tree_R: Any, run: int) -> Any:
 
 @jax.jit
 def with_row(tree_R: Any, run: int, row: Any) -> Any:
-  """Returns the arrays with another part, [1, ...], for one run."""
+  """Returns the arrays with the part of one run replaced by `row`."""
   return jax.tree.map(lambda x_R, x: x_R.at[run].set(x[0]), tree_R, row)
 
 

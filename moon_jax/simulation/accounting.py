@@ -83,10 +83,10 @@ def epsilon(config: Config, most_visits: int, num_rounds: int,
   step, with --local_steps). Which batch it is in is taken as known.
 
   Args:
-    config: with a noise_multiplier above 0, if none is given.
-    most_visits: in how many of the rounds so far a client took part at most.
+    config: has a noise_multiplier above 0, unless one is given.
+    most_visits: rounds so far in which the most frequent client took part.
     num_rounds: the number of these rounds.
-    noise_multiplier: instead of that of the configuration; 0 takes that.
+    noise_multiplier: replaces that of the configuration; 0 keeps it.
   """
   import dp_accounting
   from dp_accounting import rdp

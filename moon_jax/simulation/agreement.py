@@ -49,8 +49,8 @@ _EMPTY = object()  # the content of an empty cell
 class _Itself:
   """An object that is equal to itself only.
 
-  It is kept: the object of a later run could have the address of one that is
-  gone, and so the same `id`.
+  It keeps the object alive: otherwise a later object could have the same
+  address, and so the same `id`.
   """
 
   def __init__(self, x: Any):
@@ -66,8 +66,9 @@ class _Itself:
 class _Arrays:
   """A tree of arrays that is equal to itself and to trees of equal arrays.
 
-  They are compared only if they are not the same objects, and kept as `_Itself`
-  is. Memory-mapped arrays, which may exceed the memory, are not compared.
+  Elements are compared only if the objects differ, and objects are kept alive
+  as in `_Itself`. Memory-mapped arrays, which may exceed the memory, are not
+  compared.
   """
 
   def __init__(self, tree: Any):
@@ -176,7 +177,7 @@ def trace_alike(a: Federation, b: Federation) -> bool:
 
 
 def check(runs: Sequence[Mapping[str, Hashable]]) -> None:
-  """Checks that the first run's program is that of all."""
+  """Checks that all runs can share the program of the first run."""
   for index, run in enumerate(runs):
     for name, value in run.items():
       if value != (expected := runs[0][name]):
@@ -193,8 +194,8 @@ def _value(x: Any, outer: tuple[int, ...] = ()) -> Hashable:
 
   Functions are equal if their code is, all that they close over, and the module
   data that they use, directly or through functions of the same module.
-  The hyperparameters of an algorithm do not count, since they are arrays in the
-  program, nor does where values come from. Objects without known contents are
+  Hyperparameters of an algorithm do not count, since they are arrays in the
+  program, nor does the origin of values. Objects without known contents are
   equal to no other. `outer` has the identities of the objects that contain `x`.
   """
   if id(x) in outer:

@@ -83,7 +83,7 @@ def is_changed(config: Config, name: str) -> bool:
 
 
 class _Alone(NamedTuple):
-  """A setting beside which others must keep their default."""
+  """A setting with which others must keep their default."""
 
   name: str
   is_given: Callable[[Config], object]

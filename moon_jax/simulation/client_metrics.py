@@ -21,7 +21,7 @@ _LOWER_IS_BETTER = (  # endings of metrics
 class Outcomes(NamedTuple):
   """Results of `moon_jax.tasks.Task` for each example, or sums of them.
 
-  Those on the examples of C clients have their counts.
+  Sums over the examples of C clients also have the numbers of examples.
   """
 
   metrics: dict[str, Any]  # such as accuracy, int32
@@ -30,9 +30,9 @@ class Outcomes(NamedTuple):
   values: Any = {}  # of `Federation.metrics` of each client, [C], NaN without
 
   def columns(self, name: str) -> dict[str, list[float | None]]:
-    """The mean of each metric, and the values, for each client.
+    """Returns the mean of each metric, and the values, for each client.
 
-    None without examples, and if it is not finite.
+    A value is None without examples, or if it is not finite.
     """
     mean = lambda sum_C: np.where(
         self.counts > 0, sum_C / np.maximum(self.counts, 1), np.nan)
@@ -42,18 +42,18 @@ class Outcomes(NamedTuple):
                 for metric, x_C in self.own_values().items()}
 
   def own_values(self) -> dict[str, Any]:
-    """The values without those that have a name of the task's results."""
+    """Returns the values whose name is not that of a result of the task."""
     return {name: x_C for name, x_C in self.values.items()
             if name not in self.metrics and name != 'loss'}
 
   def select(self, clients: Any) -> 'Outcomes':
-    """Returns those of some clients."""
+    """Returns the outcomes of some clients."""
     return jax.tree.map(lambda x_C: x_C[clients], self)
 
   def known(self) -> 'Outcomes':
-    """These, but metrics are NaN where the loss is not finite.
+    """Returns the outcomes, with NaN metrics where the loss is not finite.
 
-    Without that NaN logits count as a prediction of class 0.
+    Otherwise NaN logits would count as predictions of class 0.
     """
     return self._replace(metrics={
         metric: np.where(np.isfinite(self.loss), sum_C, np.nan)

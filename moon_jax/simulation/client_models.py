@@ -1,10 +1,10 @@
 """The model of each client of a run, also of those that did not take part.
 
-It is the client's personal model after the last round in which it trained, or
-the model that it would begin with if it never did. A method whose clients have
-no personal model has that of the server, or with SOLO their own. One that reads
-examples to make a personal model, such as by fine-tuning, makes it of what the
-client has now.
+A client has the personal model of the last round in which it trained. If it
+never trained, it has the model that it would begin with. Without personal
+models clients have that of the server, or with SOLO their own. A method that
+reads examples to make a personal model, such as by fine-tuning, makes it from
+the current state of the client.
 
 Nothing is trained, and no state changes.
 """
@@ -32,7 +32,7 @@ _KEEPS = 'with_last_model'  # in `Algorithm.made_of`
 def remembering(algorithm: Algorithm, reads_examples: bool) -> Algorithm:
   """Returns an algorithm whose clients keep their last personal model.
 
-  It is the algorithm itself if it has none, or if that `reads_examples`.
+  It is unchanged if it has no personal model, or if that `reads_examples`.
   """
   if algorithm.personal_model is None or reads_examples:
     return algorithm

@@ -193,7 +193,7 @@ def make_evaluate_jobs(program: RoundProgram, mesh: Mesh,
 
 
 def _without_batches(x_SB):
-  """Returns arrays of examples in batches as those of examples."""
+  """Returns an array [S, B, ...] with one axis of examples, [S * B, ...]."""
   return x_SB.reshape(-1, *x_SB.shape[2:])
 
 
@@ -367,7 +367,7 @@ class Evaluator:
 
   def test_clients(self, variables: Variables, last_round: LastRound
                    ) -> dict[str, Any]:
-    """Returns what `Simulation.evaluate_clients` does."""
+    """Returns the metrics of `Simulation.evaluate_clients`."""
     table, ran_J = last_round.table, last_round.ran_J
     clients, labels = (
         self._federation.clients, self._federation.data.train_labels)
@@ -431,9 +431,9 @@ class Evaluator:
                        rows: Callable, adapted: Callable) -> dict[str, Any]:
     """Returns metrics of the model of every client on its held-out examples.
 
-    Clients that never take part count apart: with the model that they would
-    begin with (new_heldout), and after they have trained for a round with it
-    (new_adapted_heldout).
+    Clients that never take part are counted separately: with the model that
+    they would begin with (new_heldout), and after they have trained it for a
+    round (new_adapted_heldout).
 
     Args:
       shared: the state of the run that clients share, [1, ...].
@@ -476,8 +476,8 @@ class Evaluator:
   def _model_outcomes(self, batches):
     """Returns outcomes of models on their clients' held-out examples.
 
-    They are of all clients. `batches` has pairs of clients, int [J], -1 for
-    padding, and models [J]. Clients that are in none have 0.
+    `batches` has pairs of clients, int [J], -1 for padding, and models [J].
+    The outcomes are those of all clients, 0 for clients in no batch.
     """
     parts = [
         (client_J, devices.read(self._run(

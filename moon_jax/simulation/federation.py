@@ -190,7 +190,7 @@ class Federation:
 
   @property
   def num_rounds(self) -> int | None:
-    """Rounds that there are; None if there is no limit."""
+    """The largest number of rounds; None if there is no limit."""
     return self.rounds.num_rounds
 
   @property

@@ -341,7 +341,7 @@ def _check_functions(federation):
 
 
 def _check_indices(name, indices, data, part='train', clients=()):
-  """Checks that indices are those of examples, and of none of the clients."""
+  """Checks that indices refer to examples that no client has."""
   count = len(getattr(data, f'{part}_labels'))
   if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer) or not (
       len(indices) and 0 <= indices.min() <= indices.max() < count):

@@ -27,7 +27,7 @@ def make(specs: Sequence[RoundSpec], mesh: Mesh,
   """Returns the initial state of R runs on the devices, without clients.
 
   The second value has the state of the clients of each run, [1, C, ...].
-  Directories are those of client state on disk, '' that of temporary files.
+  `directories` are for client state on disk; '' is that of temporary files.
   `moon_jax.engine.state.init` describes `jitted`.
 
   Raises:

@@ -102,8 +102,8 @@ def ece(logits: np.ndarray, labels: np.ndarray) -> float:
 def auroc(logits: np.ndarray, labels: np.ndarray) -> float:
   """Returns the mean over classes of the area under the ROC curve.
 
-  A class is told from all others by its probability. Classes that no example
-  has, or all have, do not count; the value is NaN if there are no others.
+  The probability of a class separates it from all others. Classes that no
+  example has, or all have, do not count; without any other the value is NaN.
   """
   from scipy import special, stats  # not needed by runs without it
 

@@ -119,7 +119,7 @@ class Program:
         clients, cohorts and local epochs.
       directories: for each federation that of its client state on disk.
       specs: the result of `round_spec.alone` for each, if known.
-      room: those of federations that may take their places later (`replace`).
+      room: specifications of federations that `replace` may train later.
 
     Raises:
       UserError: if inputs do not fit the network, the runs cannot share a
@@ -175,16 +175,16 @@ class Program:
 
   def replace(self, run: int, federation: Federation, directory: str = '',
               spec: RoundSpec | None = None) -> None:
-    """Puts a federation, before its first round, in the place of a run.
+    """Trains another federation, from its first round, instead of a run.
 
     The compiled program stays, and the federation has the numbers that it has
     alone. A `Simulation` of the former run must not be used any more.
 
     Args:
-      run: the index of the run whose place it takes.
-      federation: of which all holds that `Program` asks of its federations. It
-        also takes no more local steps, clients per round and examples per
-        client than the program has room for.
+      run: the index of the run.
+      federation: meets the requirements of `Program`, and takes no more local
+        steps, clients per round and examples per client than the program has
+        room for.
       directory: of its client state on disk.
       spec: the result of `round_spec.alone` for it, if known.
 
@@ -204,7 +204,7 @@ class Program:
     self._owners = client_store.Owners(self._clients, self.mesh)
 
   def _check_fits(self, run, spec):
-    """Checks that the compiled program can train a run in a place."""
+    """Checks that the compiled program can train `spec` instead of a run."""
     largest, program = self._largest[run], self.spec.program
     agreement.check([*map(agreement.shared_values, (largest, spec))])
     specs = [other.spec for other in self.runs]
@@ -238,7 +238,7 @@ class Program:
     """Returns a run.
 
     Raises:
-      UserError: if there is none of this index.
+      UserError: if no run has this index.
     """
     self._check([index])
     return self.runs[index]
@@ -324,9 +324,9 @@ class Program:
       keeps_models: see `Simulation.run_round`.
 
     Returns:
-      For each of the runs its record, with an equal share of the time; or a
-      `DivergedError`, which the run does not raise, since it ends alone. Its
-      state is that before the round.
+      For each of the runs its record, with an equal share of the time; or, if
+      it diverged, a `DivergedError`, which is returned because other runs
+      continue. The state of that run is the one before the round.
 
     Raises:
       UserError: if there is no such run.
@@ -470,8 +470,8 @@ class Program:
   def _adapted(self, run, client_J):
     """Trains clients that never take part, and returns their models.
 
-    It is the compiled round, of which nothing but the models of its jobs is
-    kept. Returns the client of each job, -1 in padding, too.
+    Runs the compiled round, and keeps only the models of its jobs. Also returns
+    the client of each job, -1 in padding.
     """
     if self._round is None:
       self._compile_round()

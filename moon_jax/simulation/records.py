@@ -52,7 +52,7 @@ class Record:
 
   Attributes:
     round: rounds done, from 1.
-    metrics: by name, those of metrics.jsonl but for times.
+    metrics: by name, those of metrics.jsonl except times.
     seconds: of training, without compilation and evaluation.
   """
 
@@ -292,7 +292,7 @@ def diverged(reason: str, federation: Federation, index: int,
              is_client: bool = False) -> DivergedError:
   """Returns the error of a number that is not finite, with current values.
 
-  It is that of a client, or of the server, in the round `index`, from 0.
+  The number is that of a client, or of the server, in the round `index`.
   """
   rate, source = setting('learning_rate'), federation.algorithm.source
   method = f'{setting("algorithm", source)} ' if source else ''

@@ -246,7 +246,7 @@ def _is_of_zeros(program):
 
 
 def _once(tree):
-  """Returns the arrays of a tree; one that it holds twice, once."""
+  """Returns the arrays of a tree, each only once."""
   return [*{id(x): x for x in jax.tree.leaves(tree)}.values()]
 
 
@@ -393,7 +393,7 @@ class Planner:
     """Plans nothing yet: specifications are those of each run alone.
 
     One run needs neither shape nor places; tables alone need no examples.
-    `room` are those of runs that may take the places of others.
+    `room` has the specifications of runs that may replace others.
     """
     self._specs, self._places, self._training = [*specs], [*places], training
     self._shape = shape or specs[0].shape
@@ -410,7 +410,7 @@ class Planner:
     self._next: tuple[list, list, Any] = [], [], None
 
   def replace(self, run: int, spec: RoundSpec) -> None:
-    """Plans another run in the place of one; see `Program.replace`."""
+    """Plans another run instead of one; see `Program.replace`."""
     federation = spec.federation
     self._specs[run] = spec
     self._places[run] = self._places[run]._replace(shape=spec.shape)
@@ -512,7 +512,7 @@ class Planner:
 
   def adaptation(self, run: int, round_index: int, client_J: np.ndarray
                  ) -> tuple[Table, TrainData]:
-    """Returns a round in which clients train of which nothing is received."""
+    """Returns a round in which clients train, but send nothing."""
     federation = self._specs[run].federation
     zeros = np.zeros(len(client_J), np.int32)
     return self._training.for_round(self._table([self._work(
