@@ -209,7 +209,9 @@ def test_a_command_of_the_faq_trains_data_of_its_program(here):
 
 def test_the_metrics_of_the_page_are_recorded(here, capsys):
   text = page('metrics').partition('\n## Held-out data of clients')[0]
-  summary = train(commands(text)[-1])
+  *_, with_metrics, with_stopping = commands(text)
+  assert 13 <= train(with_stopping, 'stopped')['rounds'] <= 20
+  summary = train(with_metrics)
   assert summary['test_accuracy'] > .9
   lines = list(map(
       json.loads, pathlib.Path('run/metrics.jsonl').read_text().splitlines()))
@@ -258,6 +260,16 @@ def test_selection(here, capsys):
   capsys.readouterr()
   execute('\n'.join(in_python), 'rounds.md')
   assert len(capsys.readouterr().out.splitlines()) == 20
+
+
+def test_simulated_time(capsys):
+  """The clock of the page, whose steps end one after another."""
+  program, = programs(section('rounds', 'Time in Python'))
+  execute(program, 'rounds.md')
+  lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+  assert [int(line[0]) for line in lines] == [*range(1, 21)]
+  seconds = [float(line[1]) for line in lines]
+  assert 0 < seconds[0] and seconds == sorted(seconds)
 
 
 def test_robust(here):

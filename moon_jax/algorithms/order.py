@@ -3,7 +3,7 @@
 `around` is called by each wrapper with the algorithm that it wraps. What an
 algorithm is made of, its wrappers from the innermost one on and methods with
 limits of their own, is in `Algorithm.made_of`. A pair that is not listed here
-is right, or what clients send tells while tracing that it is not.
+is allowed, unless tracing finds that what clients send does not fit.
 """
 
 from moon_jax.algorithms.base import Algorithm

@@ -7,21 +7,11 @@ run starts with `moon_jax.cli.command_line` instead. Exit statuses are the same.
 import argparse
 from collections.abc import Callable
 import os
-import pathlib
 import signal
 import sys
 
 from moon_jax import errors, user_code
-from moon_jax.data.io import files
 from moon_jax.errors import UserError
-
-
-def path(text: str) -> pathlib.Path:
-  """Returns a path of the user, as the type of an argument of a parser."""
-  try:
-    return files.user_path(text)
-  except UserError as error:
-    raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def start(parser: argparse.ArgumentParser,

@@ -93,7 +93,8 @@ def table(run: Run, metric: str = '') -> Table:
     del columns['round']
   return Table(
       f'{len(rows):,} clients by {stats.words(key)}, the lowest first; '
-      f'results of round {stats.range_text(map(int, rounds))}', columns)
+      f'results of round {stats.range_text(map(int, rounds))}', columns,
+      num_names=1 + ('name' in columns))
 
 
 def distribution(run: Run) -> Table | None:

@@ -207,11 +207,8 @@ def results(compared: Compared) -> Table:
       columns[stats.words(other)] = [stats.metric_text(other, [
           run.last(other) for run in arm.runs.values()
           if run.values(other)], '-') for arm in arms]
-  notes = []
-  if any(len(run.values(name)) < stats.LAST
-         for arm in arms for run in arm.runs.values()):
-    notes.append('mean of last 10: of the last 10 evaluations, or of all if '
-                 'fewer')
+  notes = [*stats.note_of_last(
+      run.values(name) for arm in arms for run in arm.runs.values())]
   if not all(arm.is_finished for arm in arms):
     notes.append('* no run has finished: results so far')
   personal = sorted({arm.title for arm in arms for run in arm.members
@@ -270,7 +267,10 @@ def times(compared: Compared) -> Table:
       f'rounds to {metric(compared.metric, *targets)} '
       f'{stats.words(compared.metric)}; ' if len(targets) == 1 else
       f'rounds to the last {stats.words(compared.metric)} of the baseline; ')
-  return Table(f'{goal}times of a round and of all rounds (medians)', columns)
+  return Table(f'{goal}times of a round and of all rounds (medians)', columns, (
+      'to target: how many runs reach it is in parentheses; runs that do not '
+      'are later than these',) * any(
+          ' of ' in cell for cell in columns['to target']))
 
 
 def differences(compared: Compared) -> Table | None:

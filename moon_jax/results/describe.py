@@ -69,15 +69,14 @@ def endpoints(run: Run) -> Table | None:
   ends = {name: run.endpoints(name) for name in names}
   if not ends:
     return None
-  counts = {min(len(run.values(name)), stats.LAST) for name in ends}
   return Table('', {'': [stats.words(name) for name in ends]} | {
       title: [texts.metric(name, value[key]) for name, value in ends.items()]
       for title, key in (
           ('last', 'last'), ('best', 'best'),
-          (f'mean of last {stats.range_text(counts, "..")}',
-           'mean_of_last_10'))} | {
-               'best in round': [str(value['best_round'])
-                                 for value in ends.values()]})
+          ('mean of last 10', 'mean_of_last_10'))} | {
+              'best in round': [str(value['best_round'])
+                                for value in ends.values()]},
+               stats.note_of_last(map(run.values, ends)))
 
 
 def over_clients(run: Run) -> Table | None:

@@ -79,8 +79,8 @@ _LMS_TO_LAB = np.array([[.2104542553, .7936177850, -.0040720468],
 _MOST_MARKED = 40  # points of a line with markers
 
 # Metrics of the panels of a run, as regular expressions.
-_PANELS = {'accuracy': 'accuracy$', 'loss': 'loss$|entropy$|^proximal_term$',
-           'client drift': '^drift$|^update_cosine$'}
+_PANELS = {'accuracy': 'accuracy$', 'loss': 'loss$|entropy$',
+           'client drift': '^drift$|^update_cosine$|^proximal_term$'}
 _MODELS = {
     '': 'global model', 'global': 'global model', 'local': 'local models',
     'personal': 'personal models', 'adapted': 'adapted models',
@@ -396,6 +396,8 @@ def _draw_run(figure, run):
       _set_integer_ticks(axes)
     if 'accuracy' in title:
       axes.yaxis.set_major_formatter(PercentFormatter(1))
+    elif title == 'loss' and 'test_accuracy' in rounds:  # a cross-entropy
+      axes.set_ylabel('nats per example')
   if handles:
     figure.legend(handles=[*handles.values()], loc='outside lower center',
                   ncols=max(1, characters // (max(map(len, handles)) + 8)))

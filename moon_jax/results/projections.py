@@ -1,10 +1,8 @@
 """t-SNE of the projections z of test examples under final global models.
 
-python -m moon_jax.results.projections RUN... --data_dir=DIR --out=FILE.svg
-
-RUN is the work directory of a finished run, or a file that `moon_jax.load`
-reads. The method is scikit-learn's: van der Maaten and Hinton, Visualizing Data
-using t-SNE, JMLR 9, 2008, https://www.jmlr.org/papers/v9/vandermaaten08a.html.
+The page of a table with `pages = ["projections"]` has them. The method is
+scikit-learn's: van der Maaten and Hinton, Visualizing Data using t-SNE, JMLR 9,
+2008, https://www.jmlr.org/papers/v9/vandermaaten08a.html.
 
 The picture depends on the random initialization and the perplexity. The two
 numbers beside it do not: the accuracy of a vote of the 10 nearest neighbours of
@@ -12,7 +10,6 @@ each example among the others, and the silhouette of the classes, both of z by
 cosine distance, which is the distance in MOON's loss.
 """
 
-import argparse
 from collections.abc import Mapping
 import pathlib
 from typing import Any, NamedTuple
@@ -20,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from moon_jax.cli import file_command
 from moon_jax.data import sources
 from moon_jax.errors import UserError
 from moon_jax.results import figures, page
@@ -44,12 +40,13 @@ class Projections(NamedTuple):
   class_names: tuple[str, ...]
 
 
-def section(run_dirs: Mapping[str, pathlib.Path], data_dir: str = '',
+def section(run_dirs: Mapping[str, str | pathlib.Path], data_dir: str = '',
             num_examples: int | None = None) -> list[str | Figure]:
   """Returns pictures of the projections under several models, and numbers.
 
   Args:
-    run_dirs: the work directories of finished runs on one data set, by title.
+    run_dirs: the work directories of finished runs on one data set, or files
+      that `moon_jax.load` reads, by title.
     data_dir: directory of the data set.
     num_examples: number of test examples, drawn from a constant seed; None for
       1,000, or all if there are fewer. Of data sets with more than 10 classes
@@ -58,15 +55,19 @@ def section(run_dirs: Mapping[str, pathlib.Path], data_dir: str = '',
   Raises:
     UserError: if a run has no model, the data set cannot be loaded, or the
       numbers of examples or the data sets do not fit.
+
+  Examples:
+    >>> _, figure, numbers, _ = section({'MOON': 'runs/moon'})
+    >>> pathlib.Path('z.svg').write_text(figure.svg)
   """
   from sklearn import manifold, metrics
 
   projections = {title: read(path, data_dir, num_examples)
-           for title, path in run_dirs.items()}
+                 for title, path in run_dirs.items()}
   if len({p.class_names for p in projections.values()}) > 1:
     raise UserError('', 'all runs must have the same data set',
                     ', '.join(map(str, run_dirs.values())),
-                    'Start the command once for each data set')
+                    'Call the function once for each data set')
   rows = []
   for title, (z_NF, labels, _) in projections.items():
     silhouette = metrics.silhouette_score(z_NF, labels, metric='cosine')
@@ -132,34 +133,3 @@ def neighbour_accuracy(z_NF: np.ndarray, labels: np.ndarray) -> float:
       n_neighbors=_NEIGHBOURS, metric='cosine').fit(z_NF).kneighbors(
           return_distance=False)  # of the examples themselves, each left out
   return float(np.mean(stats.mode(labels[nearest], axis=1).mode == labels))
-
-
-def main() -> None:
-  """Runs the command; exits with status 2 for invalid arguments or runs."""
-  parser = argparse.ArgumentParser(
-      prog='python -m moon_jax.results.projections', description=__doc__,
-      formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument('runs', nargs='+', metavar='RUN',
-                      help='work directory of a finished run')
-  parser.add_argument('--data_dir', default='', metavar='DIR',
-                      help='directory of the data set')
-  parser.add_argument('--examples', type=int, default=None,
-                      help='number of test examples (default: 1000, or all if '
-                      'there are fewer)')
-  parser.add_argument('--out', type=file_command.path, required=True,
-                      metavar='FILE.svg', help='the file to write')
-  file_command.start(parser, _run)
-
-
-def _run(arguments):
-  _, figure, numbers, _ = section(
-      {run: pathlib.Path(run) for run in arguments.runs}, arguments.data_dir,
-      arguments.examples)
-  assert isinstance(figure, Figure)
-  arguments.out.write_text(figure.svg, encoding='utf-8')
-  print(numbers)
-  print(arguments.out)
-
-
-if __name__ == '__main__':
-  main()

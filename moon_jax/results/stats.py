@@ -11,7 +11,7 @@ import statistics
 
 import numpy as np
 
-from moon_jax.view.text import fixed
+from moon_jax.view.text import decimals, fixed
 
 LAST = 10  # rounds whose mean is the second endpoint
 
@@ -60,6 +60,12 @@ def mean_of_last(values: Sequence[float], num_rounds: int = LAST) -> float:
   return statistics.fmean(values[-num_rounds:])
 
 
+def note_of_last(series: Iterable[Sequence[float]]) -> tuple[str, ...]:
+  """Returns a note on the mean of the last values, () if all have enough."""
+  return ('mean of last 10: of all evaluations if there are fewer',) if any(
+      len(values) < LAST for values in series) else ()
+
+
 def first_reached(values: Sequence[float], target: float, window: int = 1
                   ) -> int | None:
   """Returns the position of the first value that reaches a target, or None.
@@ -86,7 +92,7 @@ def rounds_text(reached: Sequence[float | None], missing: str = '',
   rounds = np.sort(np.array([*reached], float))  # NaN is last
   count, median = np.isfinite(rounds).sum(), rounds[len(rounds) // 2]
   return ('never' if math.isnan(median) else text(median)) + (
-      f' ({count}/{len(rounds)})' * bool(0 < count < len(rounds)))
+      f' ({count} of {len(rounds)})' * bool(0 < count < len(rounds)))
 
 
 def mean_and_std(values: Sequence[float], digits: int, scale: float = 1.,
@@ -105,8 +111,10 @@ def mean_and_std(values: Sequence[float], digits: int, scale: float = 1.,
 
 def metric_text(name: str, values: Sequence[float], missing: str = '') -> str:
   """Formats the mean and the deviation of a metric; accuracies in percent."""
-  return mean_and_std(
-      values, 1 if 'accuracy' in name else 4, scale(name), missing)
+  if name == 'epsilon' and len({*values}) == 1:
+    values = values[:1]  # the plan of the rounds decides it, not the seed
+  return mean_and_std(values, 1 if 'accuracy' in name else decimals(
+      max(map(abs, values), default=0)), scale(name), missing)
 
 
 def range_text(values: Iterable[int], to: str = ' to ') -> str:

@@ -331,7 +331,9 @@ def _parts(arms, title, suffix, measure):
 
 
 def _figure(arms, title, suffix, panels, measure, is_full):
-  ylabel = _AXES.get(measure, stats.label(measure))
+  ylabel = stats.label(measure)
+  if any(arm.values() for arm in arms):  # else of another loss
+    ylabel = _AXES.get(measure, ylabel)
   has_published = is_full and measure == 'test_accuracy'
   lines = [figures.Line(
       arm.label_without(panels), arm.config.algorithm.name, arm.curves(measure),
@@ -410,7 +412,8 @@ def commands(arms: Sequence[Arm], command: str, is_table: bool = True
       'The command of one run of each arm; the others differ in --seed. A '
       'DATA_DIR is the directory of the data set.']
   for arm in arms:
-    seeds = dict.fromkeys(str(seed) for seed, _ in sorted(arm.runs))
+    seeds = dict.fromkeys(str(seed) for seed, _ in sorted(arm.runs)
+                          if arm.is_finished)  # or no run has
     parts += [f'**{arm.label}**, finished seeds: {", ".join(seeds) or "none"}',
               f'```\n{arm.config.command()}\n```']
   diverged = [{'arm': arm.label, 'seed': str(run.config.seed),

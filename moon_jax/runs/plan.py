@@ -26,7 +26,6 @@ from moon_jax.data import clients as clients_lib
 from moon_jax.data.rounds import Cohort
 from moon_jax.engine import schedule
 from moon_jax.engine.schedule import Place, Shape
-from moon_jax.errors import setting
 from moon_jax.runs import values
 from moon_jax.runs.run import Runs
 from moon_jax.simulation import memory as memory_lib
@@ -114,7 +113,8 @@ def dry_run(runs: Runs, max_runs: int = 0, part: tuple[int, int] = (0, 1),
       'Not included: start of the command, files of the runs, evaluation of '
       'client models. Interrupted runs count with all their rounds.')
       if is_measured else
-      f'Time is not measured; {setting("measure")} trains short rounds for it'])
+      'Time is not measured; moon-jax train --dry_run --measure trains short '
+      'rounds for it'])
 
 
 def runs_text(configs: Sequence[Config], axes: Sequence[str]) -> str:

@@ -420,7 +420,9 @@ def _check_needs(config):
         f'{_shown(config, "aggregation")} ')
     raise UserError(
         _given(config, 'algorithm'), f'{around}needs {show(needed)}, '
-        f'{registry.method(config).reason}', show(got), 'Give what it needs')
+        f'{registry.method(config).reason}', show(got), 'Give ' + show({
+            name: value for name, value in needed.items()
+            if got[name] != value}))
 
 
 def _check_selection(config):

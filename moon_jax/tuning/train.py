@@ -1,10 +1,9 @@
 """Trains trials in their work directories, and what was chosen with new seeds.
 
 A trial is a run: it has the directory and the numbers of the same run alone.
-What a tuner is told follows from metrics.jsonl, so that a command that was
-killed replays its decisions and continues. Runs with one program train together
-in its places, which go to other runs when theirs have stopped
-(`Program.replace`).
+The values of trials depend only on metrics.jsonl, so a command that was killed
+repeats its decisions and continues. Runs that can share a program train
+together; a run that has stopped is replaced by another (`Program.replace`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

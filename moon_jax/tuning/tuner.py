@@ -1,4 +1,4 @@
-"""Tuners: they are asked what to train next, and told how good it was."""
+"""Tuners choose the settings to train next from the results so far."""
 
 from collections.abc import Callable, Mapping, Sequence
 import math
@@ -27,7 +27,7 @@ class Tuner:
   Attributes:
     space: what is searched.
     tune: what decides: a `moon_jax.Part`, or a function of the history.
-    history: the trials that it has been told.
+    history: the trials with a value, in the order of `tell`.
 
   Examples:
     >>> tuner = moon_jax.Tuner(
@@ -64,7 +64,7 @@ class Tuner:
   def ask(self) -> list[Trial]:
     """Returns trials to train up to their round; none if the search ends.
 
-    Trials that were asked for and not told are returned again.
+    Trials are returned again until `tell` has taken their values.
     """
     if not self._asked:
       history = [*self.history]
@@ -89,7 +89,7 @@ class Tuner:
     """
     if trial not in self._asked:
       raise UserError('trial', 'must be one that ask() has returned, and that '
-                      'was not told yet', repr(trial))
+                      'tell() has not taken yet', repr(trial))
     self._asked.remove(trial)
     self.history.append(trial._replace(
         value=None if value is None or not math.isfinite(value) else
@@ -109,9 +109,9 @@ class Tuner:
   def train(self, program: Program, federation_of: Callable[
       [dict[str, Any]], Federation], metric: str = 'validation_accuracy'
             ) -> Trial | None:
-    """Trains all trials in the places of a program; returns the best one.
+    """Trains all trials as runs of a program; returns the best one.
 
-    Trials take the places of those that have stopped, and those that continue
+    A new trial replaces the run of one that has stopped. Trials that continue
     have the numbers that they have alone. Nothing is compiled again.
 
     Args:

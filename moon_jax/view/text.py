@@ -26,12 +26,17 @@ def fixed(value: float, digits: int, sign: str = '') -> str:
   return f'{round(value, _EXACT) + 0.:{sign}.{digits}f}'  # no -0.0
 
 
+def decimals(value: float) -> int:
+  """Returns decimals for a metric: 4, fewer for a number of 10 or more."""
+  return max(0, 5 - len(f'{abs(value):.0f}'))
+
+
 def metric(name: str, value: float) -> str:
   """Formats a metric of a round; accuracies are in percent."""
   if 'accuracy' in name:
     return f'{fixed(100 * value, 2)}%'
   is_usual = value == 0 or 1e-3 <= abs(value) < 1e4
-  return f'{value:.4f}' if is_usual else f'{value:.3g}'
+  return f'{value:.{decimals(value)}f}' if is_usual else f'{value:.3g}'
 
 
 def short_names(names: Iterable[str], numbers: Iterable[int] | None = None

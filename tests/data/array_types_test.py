@@ -131,7 +131,7 @@ def test_indices_may_be_of_other_types():
 
 
 def test_frames_are_tables_of_features():
-  """Integers among them are no tokens, and columns are told apart by name."""
+  """Integers among them are no tokens, and names distinguish columns."""
   frame = pd.DataFrame(X, columns=[*'abcd']).assign(
       count=Y, flag=Y > 1, **{'Unnamed: 0': np.arange(60)})
   given = {'x_train': frame, 'y_train': Y, 'x_test': frame[:9], 'y_test': Y[:9]}

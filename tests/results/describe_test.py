@@ -162,7 +162,8 @@ def test_evaluations_are_those_of_the_metric_that_is_shown(tmp_path):
       'test_accuracy": 0', 'validation_accuracy": 0').replace(
           'test_loss', 'another'))
   text = describe.text(read.read(path))
-  assert 'validation accuracy' in text and 'mean of last 4' in text
+  assert 'validation accuracy' in text and 'mean of last 10' in text
+  assert 'of all evaluations if there are fewer' in text
 
 
 def locked(path):

@@ -117,9 +117,19 @@ def test_a_target_is_reached_by_the_running_median():
 
 
 @pytest.mark.parametrize('reached, text', [
-    ([3, 5, 4], '4'), ([3, 5], '5'), ([3, None, 4], '4 (2/3)'),
-    ([3, None], 'never (1/2)'),
-    ([None, None, 3], 'never (1/3)'), ([None], 'never'),
+    ([3, 5, 4], '4'), ([3, 5], '5'), ([3, None, 4], '4 (2 of 3)'),
+    ([3, None], 'never (1 of 2)'),
+    ([None, None, 3], 'never (1 of 3)'), ([None], 'never'),
     ([], '')])
 def test_never_is_later_than_all_rounds(reached, text):
   assert stats.rounds_text(reached) == text
+
+
+@pytest.mark.parametrize('name, values, text', [
+    ('epsilon', [1578.4449] * 3, '1578.4'),
+    ('epsilon', [8., 9.], '8.5000 ± 0.7071'),
+    ('test_loss', [.5, .5], '0.5000 ± 0.0000'), ('test_loss', [13.5], '13.500'),
+    ('test_accuracy', [.5, .75], '62.5 ± 17.7'), ('test_loss', [], '-')])
+def test_metrics_have_five_digits_and_a_spread_if_seeds_decide(
+    name, values, text):
+  assert stats.metric_text(name, values, '-') == text

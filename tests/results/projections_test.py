@@ -54,23 +54,19 @@ def test_examples_and_projections_are_those_of_the_run(finished):
   np.testing.assert_array_equal(found.labels, subset.test_labels)
 
 
-def test_the_command_draws_runs_one_beside_the_other(
-    finished, tmp_path, run_command, monkeypatch):
+def test_a_section_draws_runs_one_beside_the_other(finished, monkeypatch):
   monkeypatch.setattr(
       manifold.TSNE, 'fit_transform', lambda self, z_NF: z_NF[:, :2])
-  out = tmp_path / 'z.svg'
-  status, printed, _ = run_command(
-      projections.main, finished, f'{finished}/', '--examples=150',
-      f'--out={out}')
-  assert not status and out.read_text().startswith('<svg')
-  *_, header, _, row, again, written = printed.splitlines()
+  parts = projections.section({'one': finished, 'two': finished}, '', 150)
+  _, figure, numbers, _ = parts
+  assert figure.svg.startswith('<svg')
+  *_, header, _, row, again = numbers.splitlines()
   assert header == '| method | accuracy of 10 neighbours, % | silhouette |'
-  assert row.startswith(f'| {finished} | ') and written == str(out)
+  assert row.startswith('| one | ')
   assert row.split(' | ')[1:] == again.split(' | ')[1:]
   assert float(row.split(' | ')[1]) > 50  # chance is 10
-  parts = projections.section({'FedAvg': finished}, '', 150)
   assert not page_checks.errors(Page('z', '', parts).html())
-  assert row.split(' | ')[1] in parts[1].alt
+  assert row.split(' | ')[1] in figure.alt
 
 
 def test_at_most_ten_classes_are_drawn(finished, monkeypatch):
@@ -86,7 +82,6 @@ def test_the_number_of_examples_is_checked(count, finished):
     projections.read(finished, '', count)
 
 
-def test_a_directory_without_a_model_is_an_error(tmp_path, run_command):
-  status, _, error = run_command(
-      projections.main, tmp_path, f'--out={tmp_path}/z.svg')
-  assert status == 2 and 'must be a complete model' in error
+def test_a_directory_without_a_model_is_an_error(tmp_path):
+  with pytest.raises(UserError, match='must be a complete model'):
+    projections.section({'MOON': tmp_path})

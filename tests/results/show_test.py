@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 
 import moon_jax as mj
+from moon_jax.data.clients import Clients
 from moon_jax.results import clients as clients_lib
 from moon_jax.results import read, show, tables
+from moon_jax.runs import directory
 from support import made_runs
 
 
@@ -151,6 +153,15 @@ def test_clients_are_listed_by_their_results(tmp_path, run):
       frame.reset_index()['local_heldout_accuracy'])
   status, _, err = run(path, '--clients', '--metric=nothing')
   assert status == 2 and 'local_heldout_accuracy' in err
+
+
+def test_each_block_of_clients_has_their_names(tmp_path, run, monkeypatch):
+  path = made_runs.write(tmp_path / 'run')
+  (path / 'partition.npz').write_bytes(directory.partition_npz(Clients(
+      np.arange(3), np.ones(3, int), ('north', 'south', 'harbour'))))
+  monkeypatch.setenv('COLUMNS', '40')
+  _, out, _ = run(path, '--clients')
+  assert out.count('north') == out.count('harbour') == 2
 
 
 def test_runs_that_recorded_no_clients_are_an_error(tmp_path, run):

@@ -8,10 +8,10 @@ import types
 import pytest
 
 from moon_jax.results import arms as arms_lib
-from moon_jax.results import table_page
+from moon_jax.results import read, table_page
 from moon_jax.results.read import State
 from moon_jax.results.table_file import Published
-from support import page_checks
+from support import made_runs, page_checks
 
 MEASURES = 'test_accuracy', 'test_loss', 'train_loss'
 
@@ -108,6 +108,13 @@ def test_times_and_commands(arms):
   assert any("--algorithm='moon(mu=1)'" in command
              for arm, command in commands.items() if 'mu 1*' in arm)
   assert '**SOLO**, finished seeds: none' in commands
+
+
+def test_stopped_runs_are_no_finished_seeds(tmp_path):
+  path = made_runs.write(tmp_path / 'run', is_finished=False)
+  section = table_page.commands(
+      arms_lib.of_runs([read.read(path)]), 'moon-jax show run', False)
+  assert section[4].endswith(', finished seeds: none')
 
 
 def test_curves_have_a_text_with_their_last_values(arms):

@@ -194,8 +194,8 @@ def test_what_cannot_be_tuned(words, message, tmp_path):
   assert re.search(message, done.err), done.err
 
 
-def told(tuner, value_of, order=reversed):
-  """Tells a tuner all that it asks for; returns (settings, rounds) of it."""
+def asked(tuner, value_of, order=reversed):
+  """Returns batches of (settings, rounds) that a tuner asks for."""
   batches = []
   while trials := tuner.ask():
     batches.append([(trial.settings, trial.rounds) for trial in trials])
@@ -207,7 +207,7 @@ def told(tuner, value_of, order=reversed):
 def test_halving_of_a_grid():
   tuner = mj.Tuner({'a': [1, 2, 3], 'b': [0., .5, 1.]},
                    'halving(eta=3, rungs=3)', num_rounds=10)
-  batches = told(tuner, lambda x: None if x['a'] == 3 else x['a'] + x['b'])
+  batches = asked(tuner, lambda x: None if x['a'] == 3 else x['a'] + x['b'])
   assert [len(batch) for batch in batches] == [9, 3, 1]
   assert [batch[0][1] for batch in batches] == [2, 4, 10]
   assert [*map(str, (x for x, _ in batches[1]))] == [
@@ -219,7 +219,7 @@ def test_halving_of_a_grid():
 def test_random_draws_are_seeded_and_in_their_ranges():
   search = {'rate': 'log(0.001, 1)', 'n': 'integer(1, 3)',
             'p': 'uniform(-1, 1)', 'word': 'choice(x, y)'}
-  draw = lambda names, seed: [x for batch in told(mj.Tuner(
+  draw = lambda names, seed: [x for batch in asked(mj.Tuner(
       {name: search[name] for name in names}, 'random(trials=60)',
       seed=seed), lambda _: 0.) for x, _ in batch]
   drawn = draw(search, 0)
@@ -241,7 +241,7 @@ def test_a_function_of_the_history_decides():
                      for trial in history)[1] * 2 if history else 1}
 
   tuner = mj.Tuner({}, climb, num_rounds=5)
-  batches = told(tuner, lambda x: -abs(x['x'] - 4))
+  batches = asked(tuner, lambda x: -abs(x['x'] - 4))
   assert batches == [[({'x': x}, 5)] for x in (1, 2, 4, 8)]
   assert tuner.best.settings == {'x': 4}
   with pytest.raises(mj.UserError, match='that ask.. has returned'):
@@ -264,11 +264,11 @@ def test_own_functions_of_a_command(tmp_path):
   assert 'fedavg: 2 trials' in text
 
 
-def test_optuna_is_asked_and_told():
+def test_optuna_is_asked_and_asked():
   pytest.importorskip('optuna')
   search = {'x': 'uniform(-1, 1)', 'n': 'integer(0, 3)', 'w': ['a', 'b']}
   value = lambda x: None if x['n'] == 3 else -abs(x['x'] - .5) - x['n']
-  found = [told(mj.Tuner(search, 'optuna(trials=24, batch=8)'), value, order)
+  found = [asked(mj.Tuner(search, 'optuna(trials=24, batch=8)'), value, order)
            for order in (reversed, list)]
   assert found[0] == found[1]  # whatever the order of answers
   assert [len(batch) for batch in found[0]] == [8, 8, 8]

@@ -178,7 +178,7 @@ def most_lanes(need: Callable[[int], int], limit: int, now: int, most: int,
   """Returns the most lanes whose round fits, or 0; few rounds are compiled.
 
   Memory grows almost linearly with lanes. So a line through a number that fits
-  and one that does not tells which number to compile next, from `now` and up to
+  and one that does not gives the number to compile next, from `now` and up to
   `most` lanes, multiples of `unit`. `need` compiles a round and returns its
   bytes on each device.
   """
