@@ -155,17 +155,17 @@ def speed() -> str:
   return (
       "**Speed** on two CPU cores, with CIFAR-10, MOON's small CNN and "
       f'{peers_report.CLIENTS} clients; ranges are over simulators and\n'
-      f'processors. A round of FedAvg takes {peers("fedavg")} times as long as '
-      'with moon_jax in PFLlib, fluke, FL-bench, Flower,\npfl-research and '
-      f'FedJAX, and a round of MOON {peers("moon")} times in the first four. '
-      'Much of this is not the simulator: a plain PyTorch\nloop takes '
-      f'{one("fedavg")} (FedAvg) and {one("moon")} (MOON) times as long in one '
-      f'process, and {loop("fedavg")} and {loop("moon")} in two processes '
-      f'(with 100\nclients {_of_100_clients():.1f}, FedAvg). moon_jax is '
-      f"slower elsewhere: a round of pfl-research's own benchmark takes "
-      f'{ours:.2f} s, and {theirs:.2f} s with\npfl-research, and ResNets train '
-      f'at {_span(_resnet_ratios())} of the speed of PyTorch '
-      '([performance](docs/performance.md)).')
+      'processors. PFLlib, fluke, FL-bench, Flower, pfl-research and FedJAX '
+      f'take {peers("fedavg")} times as long as moon_jax for a\nround of '
+      f'FedAvg. The first four take {peers("moon")} times as long for a round '
+      'of MOON; the others have no MOON. Much of this\nis not the simulator: '
+      f'a plain PyTorch loop in one process takes {one("fedavg")} times as '
+      f'long for FedAvg and {one("moon")} for MOON;\nin two processes '
+      f'{loop("fedavg")} and {loop("moon")}, and {_of_100_clients():.1f} for '
+      'FedAvg with 100 clients. moon_jax is not always faster: a round\nof '
+      f"pfl-research's own benchmark takes {ours:.2f} s, in pfl-research "
+      f'{theirs:.2f} s, and ResNets train at {_span(_resnet_ratios())} of the\n'
+      'speed of PyTorch ([performance](docs/performance.md)).')
 
 
 def _multiples(name, algorithm):

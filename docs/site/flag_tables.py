@@ -69,15 +69,16 @@ _PARTS = """
 # Parts of a run
 
 A part is a function with arguments, written as a call: `moon(mu=5)`, `dirichlet(beta=0.1)`,
-`fedbuff(concurrency=10, buffer_size=5, staleness=polynomial(exponent=1))`. On the command line these are the
-same: `--algorithm='moon(mu=5)'`, and `--algorithm=moon --algorithm.mu=5`, which needs no quotes. Later flags
-replace earlier ones; a call replaces the whole part with all its arguments. The same text is valid in flag
-files, in TOML, in Python (`mj.Config(algorithm='moon(mu=5)')`) and in `--grid`, and config.json and tables contain it.
-Arguments are numbers, True or False, None, lists, words without quotes, or calls.
-`moon-jax train --help algorithm.moon` prints the arguments of a function.
+`fedbuff(concurrency=10, buffer_size=5, staleness=polynomial(exponent=1))`. On the command line you can write
+`--algorithm='moon(mu=5)'`, or `--algorithm=moon --algorithm.mu=5`, which needs no quotes. Later flags replace earlier ones. A
+call replaces the whole part with all its arguments. Calls are also valid in flag files, in TOML files, in `--grid` and in
+Python (`mj.Config(algorithm='moon(mu=5)')`). config.json and the tables of results contain them.
 
-**Your own function** is `MODULE:FUNCTION(argument=value)`, where `MODULE` is imported from the current directory or
-`PYTHONPATH`. Its arguments are checked by its signature:
+Arguments are numbers, True or False, None, lists, words without quotes, or calls. `moon-jax train --help algorithm.moon`
+prints the arguments of a function.
+
+**Your own function** is `MODULE:FUNCTION(argument=value)`. `MODULE` is imported from the current directory or `PYTHONPATH`.
+The signature of the function decides which arguments are valid:
 
 ```python
 from typing import Annotated, Literal
@@ -91,13 +92,17 @@ def fedhalf(fraction: Annotated[float, Ge(0)] = 0.5,
 
 `fraction` is an argument with a limit. `num_clients` is annotated with `mj.FromRun`, so the run sets
 its value, and a call cannot. `Literal['a', 'b']` lists valid words, and `mj.File` is a path whose content
-identifies a run. A model gets `num_classes`, `num_tokens` and `rngs` also without annotation, and an optimizer
-`learning_rate`. `config.json` contains the call and a hash of the file of the function, not of what it imports: a run with
-changed code is a different run and never resumes the old one. A function of each kind returns and may get:
+identifies a run. The parameters `num_classes`, `num_tokens` and `rngs` of a model, and `learning_rate` of an optimizer, need
+no annotation.
+
+`config.json` contains the call, and a hash of the file of your function. If you change that file, the command starts a new
+run and never resumes the old one. Modules that the file imports are not hashed.
+
+This table lists what a function of each kind returns, and the values of the run that it may take:
 
 {values}
 
-The tables below are generated from the code by `python docs/site/flag_tables.py`.
+`python docs/site/flag_tables.py` generates the tables below from the code.
 """
 
 
