@@ -234,6 +234,16 @@ def test_lists_are_indented_for_python_markdown(given, expected, monkeypatch):
   assert lists.indented(given) == expected
 
 
+def test_tables_of_commands_do_not_break_on_phones(monkeypatch):
+  monkeypatch.syspath_prepend(DOCS / 'site')
+  import markup
+  block = '<div class="language-text highlight"><pre><code>{}</code></pre></div>'
+  table = block.format('name       last\nFedAvg     96.4')
+  assert 'class="columns language-text' in markup.fit_page(table)
+  command = markup.fit_page(block.format('train --flagfile=experiments/a.flags'))
+  assert 'columns' not in command and '<wbr>' in command
+
+
 def test_own_data_names_what_arrays_are_read():
   text = section('data', 'Your own data')
   for name in arrays.REQUIRED + arrays.OPTIONAL:

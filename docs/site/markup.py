@@ -20,6 +20,7 @@ _CODE = re.compile(r'<code>([^<\n]+)</code>')
 _COMMANDS = re.compile(  # and other text, in blocks
     r'(<div class="language-text[^>]*><pre>(?:<span></span>)?<code>)(.*?)'
     r'(</code></pre>)', re.DOTALL)
+_COLUMNS = re.compile(r'\S {3,}\S')  # of a table that a command prints
 _PAGE_LINK = re.compile(r'(?<=href=")([\w./-]+)\.md(?=["#])')
 _TABLE = re.compile(r'<table>.*?</table>', re.DOTALL)
 _CELL = re.compile(r'<td([^>]*)>(.*?)</td>', re.DOTALL)
@@ -33,11 +34,18 @@ _LONG_CELL = 80  # characters; tables with longer cells become lists on phones
 def fit_page(content: str) -> str:
   """Returns the content of a page with MathML, whole words and labels."""
   content = _CODE.sub(lambda match: f'<code>{_words(match[1])}</code>', content)
-  content = _COMMANDS.sub(lambda match: match[1] + '\n'.join(
-      _words(line) for line in match[2].split('\n')) + match[3], content)
+  content = _COMMANDS.sub(_block, content)
   content = _TABLE.sub(lambda match: _labelled(match[0]), content)
   return _MATH.sub(
       lambda match: _mathml(match[2], match[1] == 'div'), content)
+
+
+def _block(match):
+  """Returns a block of text, whose lines break unless it has columns."""
+  start, text, end = match.groups()
+  if _COLUMNS.search(text):
+    return start.replace('class="', 'class="columns ', 1) + text + end
+  return start + '\n'.join(map(_words, text.split('\n'))) + end
 
 
 def fit_notebook(content: str) -> str:

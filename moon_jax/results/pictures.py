@@ -47,7 +47,8 @@ def partition_picture(counts_CK: np.ndarray, class_names: Sequence[str] = (),
   """
   num_clients, num_classes = counts_CK.shape
   names = short_names(client_names or ()) if num_clients <= _MAX_NAMED else []
-  width = np.clip(2.5 + .55 * num_clients, 5, 16)
+  column = .25 if names and num_clients > _MAX_NUMBERED else .55  # inches
+  width = np.clip(2.5 + column * num_clients, 5, 16)
   if names:
     width = max(width, 2.5 + _NAME_INCHES * num_clients)
 
@@ -159,8 +160,9 @@ def timeline_picture(timeline: dict[str, np.ndarray],
     word = 'rounds' if staleness is None else (
         'server steps (darker: more stale)')
     axes.set(xlabel='simulated time (s)', ylabel='client', xlim=(0, last),
-             title=f'{len(clients)} clients in the first {shown:,} of '
-             f'{len(seconds):,} {word}')
+             title=f'{len(clients)} clients in '
+             + f'the first {shown:,} of ' * bool(shown < len(seconds))
+             + f'{len(seconds):,} {word}')
     axes.set_yticks(
         range(len(clients)), clients if client_names is None else
         short_names([client_names[client] for client in clients]),

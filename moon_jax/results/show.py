@@ -237,7 +237,7 @@ def _several(paths, arguments, tunings):
             *table_page.curves(compared.arms, _drawn(runs, metric)),
             *table_page.pictures(over),
             *table_page.commands(compared.arms, shlex.join([
-                'moon-jax', 'show', *arguments.runs]), is_table=False)],
+                'moon-jax', 'show', *sys.argv[1:]]), is_table=False)],
         [figures.curves_picture(metric.replace('_', '-'), [
             figures.Line(arm.label + n(arm), arm.config.algorithm.name, made)
             for arm, made in curves], stats.label(metric), xlabel), *over],

@@ -1,6 +1,7 @@
 """The results of a sweep as a table: of Markdown, or aligned in a terminal."""
 
 from collections.abc import Sequence
+import dataclasses
 import os
 import pathlib
 import shutil
@@ -8,6 +9,7 @@ from typing import Any
 import uuid
 
 from moon_jax.cli.grids import Named
+from moon_jax.config import PARTS
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.results import stats
 from moon_jax.results.tables import Table
@@ -65,7 +67,8 @@ def table(sweep: Sweep, summaries: Summaries) -> Table:
   names = columns(sweep.configs, sweep.axes)
   grouped: dict[tuple[str, ...], list] = {}
   for config, summary in zip(sweep.configs, summaries, strict=True):
-    grouped.setdefault(shown(config, names), []).append(summary)
+    grouped.setdefault(_settings(config, sweep.configs, names), []).append(
+        summary)
   done = [run for run in summaries if run and 'diverged' not in run]
   is_loss = any('best_test_loss' in run for run in done)
   measure, unit = ('loss', '') if is_loss else ('accuracy', ' (%)')
@@ -76,6 +79,23 @@ def table(sweep: Sweep, summaries: Summaries) -> Table:
   return Table('', {name: [row[i] for row in rows]
                     for i, name in enumerate(header)},
                num_names=max(1, len(names)))
+
+
+def _settings(config, configs, names):
+  """Returns settings as text; calls with all arguments in which they differ."""
+  def call(kind):
+    given = getattr(config, kind)
+    ours = values.arguments(config, kind)
+    others = [values.arguments(other, kind) for other in configs
+              if getattr(other, kind).name == given.name]
+    keys = {*dict(given.arguments), *(key for key, value in ours.items() if any(
+        other.get(key) != value for other in others))}
+    return str(dataclasses.replace(given, arguments=tuple(
+        (key, ours[key]) for key in ours
+        if key in keys and f'{kind}.{key}' not in names)))
+
+  return tuple(call(name) if name in PARTS else text
+               for name, text in zip(names, shown(config, names)))
 
 
 def markdown(sweep: Sweep, summaries: Summaries) -> str:

@@ -412,10 +412,12 @@ def commands(arms: Sequence[Arm], command: str, is_table: bool = True
       'The command of one run of each arm; the others differ in --seed. A '
       'DATA_DIR is the directory of the data set.']
   for arm in arms:
+    first = min((run.config for run in arm.members), default=arm.config,
+                key=lambda config: config.seed)
     seeds = dict.fromkeys(str(seed) for seed, _ in sorted(arm.runs)
                           if arm.is_finished)  # or no run has
     parts += [f'**{arm.label}**, finished seeds: {", ".join(seeds) or "none"}',
-              f'```\n{arm.config.command()}\n```']
+              f'```\n{first.command()}\n```']
   diverged = [{'arm': arm.label, 'seed': str(run.config.seed),
                'reason': f'`{run.state.reason}`' * bool(run.state.reason)}
               for arm in arms for run in arm.others

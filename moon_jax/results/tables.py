@@ -41,7 +41,7 @@ class Table(NamedTuple):
         name for name in names if name in self.shown], width, self.is_cut)
     lines = [*wrapped(self.title, width)] if self.title else []
     for i, block in enumerate(blocks):
-      lines += [''] * bool(i) + _aligned(block, width)
+      lines += [''] * bool(i) + _aligned(block, width, names)
     notes = [*self.notes, *(
         ['columns that do not fit, but in a wider terminal: '
          f'{", ".join(missing)}'] if missing else [])]
@@ -108,9 +108,12 @@ def _label(text, width):
           for part in textwrap.wrap(line, width)] or ['']
 
 
-def _aligned(columns, width):
-  """Returns the lines of columns, all but the first aligned to the right."""
+def _aligned(columns, width, row_names):
+  """Returns the lines of columns; numbers are aligned to the right."""
   names = [*columns]
+  is_left = [not i or name in row_names and any(
+      cell[:1].isalpha() for cell in columns[name])
+             for i, name in enumerate(names)]
   plain = [max(map(len, [name, *cells])) for name, cells in columns.items()]
   widths = plain if sum(plain) + _GAP * (
       len(names) - 1) <= width else _widths(columns, width)
@@ -127,6 +130,6 @@ def _aligned(columns, width):
       parts = [cell[i - height + len(cell)] if i >= height - len(cell) else ''
                for cell in row]
       lines.append('  '.join(
-          part.rjust(size) if j else part.ljust(size)
-          for j, (part, size) in enumerate(zip(parts, widths))).rstrip())
+          part.ljust(size) if left else part.rjust(size)
+          for left, part, size in zip(is_left, parts, widths)).rstrip())
   return [line for line in lines if line]

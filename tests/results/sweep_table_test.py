@@ -66,15 +66,16 @@ def test_an_argument_that_a_function_does_not_have_is_a_dash():
   rows = cells(sweep_table.markdown(sweep, [None] * 10))
   assert [row[:3] for row in [rows[0], *rows[2:]]] == [
       ['algorithm', 'algorithm.mu', 'n'], ['fedavg', '–', '0 of 2'],
-      ['moon', '1', '0 of 2'], ['moon', '5', '0 of 2'],
+      ['moon(num_negatives=1)', '1', '0 of 2'],
+      ['moon(num_negatives=1)', '5', '0 of 2'],
       ['moon(num_negatives=2)', '1', '0 of 2'],
       ['moon(num_negatives=2)', '5', '0 of 2']]
 
 
-def test_calls_of_an_axis_are_shown_whole():
+def test_calls_have_the_arguments_in_which_they_differ_also_defaults():
   sweep = Sweep.grid(BASE, algorithm=['fedavg', 'moon(mu=1)', 'moon'])
   assert [row[0] for row in cells(sweep_table.markdown(sweep, [None] * 3))] == [
-      'algorithm', '---', 'fedavg', 'moon(mu=1)', 'moon']
+      'algorithm', '---', 'fedavg', 'moon(mu=1)', 'moon(mu=5)']
 
 
 def test_seeds_alone_are_one_row():
