@@ -237,10 +237,10 @@ def test_lists_are_indented_for_python_markdown(given, expected, monkeypatch):
 def test_tables_of_commands_do_not_break_on_phones(monkeypatch):
   monkeypatch.syspath_prepend(DOCS / 'site')
   import markup
-  block = '<div class="language-text highlight"><pre><code>{}</code></pre></div>'
-  table = block.format('name       last\nFedAvg     96.4')
-  assert 'class="columns language-text' in markup.fit_page(table)
-  command = markup.fit_page(block.format('train --flagfile=experiments/a.flags'))
+  shown = lambda text: markup.fit_page(
+      f'<div class="language-text highlight"><pre><code>{text}</code></pre>')
+  assert 'class="columns language-text' in shown('name    last\nFedAvg   96.4')
+  command = shown('train --flagfile=experiments/full/a_long_name.flags')
   assert 'columns' not in command and '<wbr>' in command
 
 
