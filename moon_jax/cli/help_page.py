@@ -98,17 +98,23 @@ def show_part(name: str, width: int) -> str:
   """
   kind, _, function = re.sub(r'^(\w+)=', r'\1.', name).partition('.')
   function, _, _ = function.partition('(')  # of a call
-  if kind not in PARTS:
-    near = spelling.near(kind, PARTS)
+  kinds = *PARTS, 'tune'  # which is no part of a run
+  if kind not in kinds:
+    near = spelling.near(kind, kinds)
+    meant = [f'{other}.{kind}' for other in kinds
+             if kind in KINDS[other].functions]
+    if near:
+      meant = [name.replace(kind, near, 1)]
     raise UserError(
         '', '--help must be followed by a part or one of its functions, as in '
-        f'--help algorithm.moon; parts are {", ".join(PARTS)}', name,
-        f'Did you mean --help {name.replace(kind, near, 1)}?' if near else '')
+        f'--help algorithm.moon; parts are {", ".join(kinds)}', name,
+        f'Did you mean --help {" or --help ".join(meant)}?' if meant else '')
   if not function:
+    text = FACTS[kind]['help'] if kind in PARTS else flags.FLAGS[kind].help
     entries = [(name, parts.describe(kind, name)[0])
                for name in KINDS[kind].functions]
     return '\n'.join([
-        *_wrap(f'--{kind}: {" ".join(FACTS[kind]["help"].split())}', width), '',
+        *_wrap(f'--{kind}: {" ".join(text.split())}', width), '',
         *_table(entries, width), '', *_wrap(
             f'--help {kind}.NAME lists the arguments of NAME. '
             + _own_function(kind), width)])
@@ -118,8 +124,9 @@ def show_part(name: str, width: int) -> str:
   return '\n'.join([
       *_wrap(f'--{kind}={function}: {summary}', width), '',
       *(_table(entries, width) or ['  It has no arguments.']), '', *_wrap(
-          f"Give --{kind}='{function}(NAME=VALUE, ...)', or "
-          f'--{kind}={function} --{kind}.NAME=VALUE.', width)])
+          f"Give --{kind}='{function}(NAME=VALUE, ...)'" + (
+              f', or --{kind}={function} --{kind}.NAME=VALUE' * (kind in PARTS)
+          ) + '.', width)])
 
 
 def _own_function(kind):
@@ -127,13 +134,13 @@ def _own_function(kind):
   known = KINDS[kind]
   if not known.returns:
     return ''
+  page = FACTS[kind]['page'] if kind in PARTS else 'sweeps.md'
   values = (' Values of the run, for parameters annotated with '
             f'moon_jax.FromRun[...]: {", ".join(known.values)}.'
             if known.values else '')
   return ('Your own function is MODULE:FUNCTION, as in '
           f"--{kind}='mymodule:{kind}(argument=1)', and returns "
-          f'{known.returns}.{values} See docs/'
-          f'{FACTS[kind]["page"] or "parts.md"}.')
+          f'{known.returns}.{values} See docs/{page or "parts.md"}.')
 
 
 def _topics(page, is_full):

@@ -23,6 +23,7 @@ from moon_jax.data.io import files
 from moon_jax.errors import UserError
 from moon_jax.results import stats
 from moon_jax.runs import directory as directory_lib
+from moon_jax.simulation.metric_functions import is_better_lower
 from moon_jax.view import status
 from moon_jax.view.status import is_number
 from moon_jax.view.text import duration
@@ -117,7 +118,7 @@ class Run(NamedTuple):
     if measure is None or not (series := self.series(measure)):
       return {}
     rounds, values = zip(*series)
-    best = (min if stats.is_better_lower(measure) else max)(values)
+    best = (min if is_better_lower(measure) else max)(values)
     return {'last': values[-1], 'best': best,
             'best_round': rounds[values.index(best)],
             'mean_of_last_10': stats.mean_of_last(values)}
@@ -139,7 +140,7 @@ class Run(NamedTuple):
     """
     rounds, values = zip(*self.series(measure))
     # A loss falls to its target.
-    sign = -1 if stats.is_better_lower(measure) else 1
+    sign = -1 if is_better_lower(measure) else 1
     position = stats.first_reached(
         [sign * value for value in values], sign * target, window)
     return None if position is None else rounds[position]

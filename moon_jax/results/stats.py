@@ -6,7 +6,6 @@ rounds to a target. `moon_jax.results.paired` compares runs.
 
 from collections.abc import Callable, Iterable, Sequence
 import math
-import re
 import statistics
 
 import numpy as np
@@ -24,8 +23,6 @@ _EXPLAINED = {
     OF_CLIENTS[1]: "of clients' models on their held-out examples",
     'global_heldout_accuracy': "of the global model on clients' held-out "
                                'examples'}
-_LOWER_IS_BETTER = re.compile(
-    r'(loss|entropy|error|mse|mae|perplexity|ece|drift|epsilon|_std)$')
 
 
 def words(metric: str) -> str:
@@ -48,11 +45,6 @@ def title(metric: str) -> str:
 def scale(metric: str) -> int:
   """Returns the factor of a metric in tables: accuracies are in percent."""
   return 100 if 'accuracy' in metric else 1
-
-
-def is_better_lower(metric: str) -> bool:
-  """Returns whether the best value of a metric is the lowest."""
-  return bool(_LOWER_IS_BETTER.search(metric))
 
 
 def mean_of_last(values: Sequence[float], num_rounds: int = LAST) -> float:

@@ -83,7 +83,7 @@ def _draw(figure, rows, searched, metric):
   from moon_jax.results import figures
 
   axes = figure.subplots(1 + len(searched), squeeze=False)[:, 0]
-  scale = 100 if 'accuracy' in metric else 1  # percent
+  scale = stats.scale(metric)
   most = max((int(row['rounds']) for row in rows), default=1)
   methods = list(dict.fromkeys(row['method'] for row in rows))
   for ax, name in zip(axes, ['', *searched]):

@@ -11,11 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from moon_jax.simulation.metric_functions import plain
+from moon_jax.simulation.metric_functions import is_better_lower, plain
 from moon_jax.simulation.records import LastRound
-
-_LOWER_IS_BETTER = (  # endings of metrics
-    'ece', 'entropy', 'error', 'loss', 'mae', 'mse', 'perplexity')
 
 
 class Outcomes(NamedTuple):
@@ -153,7 +150,7 @@ def over_clients(name: str, outcomes: Outcomes,
 def _worst(metric, x_C):
   """Returns the mean of the worst tenth of clients, and the worst value."""
   worst_C = np.sort(x_C)  # NaN is last
-  if metric.endswith(_LOWER_IS_BETTER):
+  if is_better_lower(metric):
     worst_C = worst_C[::-1]
   nan = 0 * x_C.mean()  # if any is, as the mean
   return {f'{metric}_worst_tenth':

@@ -41,6 +41,10 @@ _RESERVED = re.compile(
     r'attackers|secure_error|lanes|device|num_parameters|'
     r'arithmetic|versions|jax_settings|command|stopped_early')
 
+_LOWER_IS_BETTER = re.compile(
+    r'((loss|entropy|error|mse|mae|perplexity|ece|drift|epsilon)'
+    r'(_weighted|_worst|_worst_tenth)?|_std)$')
+
 
 def confusion(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
   """Returns the number of examples per label (rows) and prediction, [K, K]."""
@@ -139,6 +143,11 @@ def names_in(flag: str) -> list[str]:
 def is_reserved(name: str) -> bool:
   """Returns whether another field of metrics.jsonl may have a name."""
   return _RESERVED.fullmatch(name) is not None
+
+
+def is_better_lower(name: str) -> bool:
+  """Returns whether the best value of a recorded metric is the lowest."""
+  return _LOWER_IS_BETTER.search(name) is not None
 
 
 def is_of_evaluation(name: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 
 from annotated_types import Ge
 
-from moon_jax.errors import require, setting, UserError
+from moon_jax.errors import require, require_package, setting
 from moon_jax.tuning.search import Space
 
 
@@ -50,8 +50,8 @@ def halving(history: Sequence[Trial], space: Space,
   Jamieson and Talwalkar, AISTATS 2016, https://arxiv.org/abs/1502.07943.
 
   Args:
-    eta: of the trials of a rung one in this number continues, and trains this
-      many times as many rounds in all.
+    eta: one in this many trials of a rung continues, up to this many times as
+      many rounds.
     rungs: number of rungs; the last one ends with --num_rounds.
     trials: number of trials that begin; 0 are all of --grid, or with --search
       as many as leave one on the last rung.
@@ -101,11 +101,9 @@ def optuna(history: Sequence[Trial], space: Space,
     trials: number of trials.
     batch: number of trials that are suggested at a time, and train together.
   """
-  try:
-    import optuna as library
-  except ImportError as error:
-    raise UserError('tune=optuna', 'needs the package optuna', 'none',
-                    "Install it: pip install 'moon_jax[optuna]'") from error
+  require_package('optuna', f'{setting("tune")}=optuna', 'optuna')
+  import optuna as library
+
   library.logging.set_verbosity(library.logging.WARNING)
   study = library.create_study(
       direction='maximize',

@@ -10,6 +10,7 @@ from moon_jax.runs import directory as directory_lib
 from moon_jax.runs import values
 from moon_jax.tuning.train import Arm, Tried
 from moon_jax.tuning.tuner import sign_of
+from moon_jax.view.status import measure
 from moon_jax.view.text import metric as shown
 
 if typing.TYPE_CHECKING:
@@ -50,16 +51,12 @@ def _tested(runs):
   note = f'; {len(runs) - len(ended)} diverged' * (len(ended) < len(runs))
   if not ended:
     return f'no result{note}'
-  name = _test_metric(ended[0])
+  name = measure(ended[0])
   numbers = [summary[name] for summary in ended]
   spread = f' ± {shown(name, statistics.stdev(numbers))}' if (
       len(numbers) > 1) else ''
   return (f'{name.replace("_", " ")} {shown(name, statistics.fmean(numbers))}'
           f'{spread} (n={len(numbers)}){note}')
-
-
-def _test_metric(summary):
-  return 'test_accuracy' if 'test_accuracy' in summary else 'test_loss'
 
 
 def frame(tried: Sequence[Tried], again: Sequence[Tried], metric: str
@@ -80,7 +77,7 @@ def frame(tried: Sequence[Tried], again: Sequence[Tried], metric: str
       'rounds': x.trial.rounds,
       metric: None if x.trial.value is None else (
           sign_of(metric) * x.trial.value),
-      'test': x.result.get(_test_metric(x.result)) if x in again else None,
+      'test': x.result.get(measure(x.result)) if x in again else None,
       'seconds': round(x.seconds, 2),
       'chosen': x.trial == x.arm.tuner.best,
       'workdir': x.result.get('workdir', '')} for x in [*ordered, *again]])

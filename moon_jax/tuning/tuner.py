@@ -10,8 +10,8 @@ import numpy as np
 from moon_jax.config import parts
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.errors import DivergedError, require, UserError
-from moon_jax.results import stats
 from moon_jax.simulation.federation import Federation
+from moon_jax.simulation.metric_functions import is_better_lower
 from moon_jax.simulation.program import Program
 from moon_jax.tuning import search as search_lib
 from moon_jax.tuning.methods import Trial
@@ -173,4 +173,4 @@ def sign_of(metric: str) -> int:
     raise UserError('tune.metric', 'must be one that reads no test data: its '
                     f'name begins with {", ".join(_METRICS)}', metric,
                     'The default is validation_accuracy')
-  return -1 if stats.is_better_lower(metric) else 1
+  return -1 if is_better_lower(metric) else 1

@@ -101,7 +101,7 @@ def test_heads_show_defaults_and_choices():
 
 def test_help_of_parts():
   """It lists all functions of a part, or all arguments of one."""
-  for kind in PARTS:
+  for kind in (*PARTS, 'tune'):
     text = output('moon_jax', 'train', '--help', kind)
     assert re.findall(r'^  (\w+)(?: |$)', text, re.M) == [
         *KINDS[kind].functions]
@@ -117,7 +117,7 @@ def test_help_of_parts():
       'moon_jax', 'train', '--help', 'algorithm.fedavg')
 
 
-@pytest.mark.parametrize('kind', PARTS)
+@pytest.mark.parametrize('kind', [*PARTS, 'tune'])
 def test_help_of_all_functions(kind):
   for name in KINDS[kind].functions:
     text = help_page.show_part(f'{kind}.{name}', 80)
@@ -145,6 +145,7 @@ def test_help_of_parts_in_a_narrow_terminal(capsys, monkeypatch):
     ('algoritm', 'Did you mean --help algorithm?'),
     ('algoritm.moon', 'Did you mean --help algorithm.moon?'),
     ('seed', 'parts are labels, partition'),
+    ('halving', 'Did you mean --help tune.halving?'),
     ('algorithm.mooon', "got 'mooon'. Did you mean --algorithm=moon?"),
     ('algorithm.mine:f', 'must name a module with a source file; got mine:f')])
 def test_help_of_what_is_no_part(name, message, tmp_path):

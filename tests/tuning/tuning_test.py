@@ -315,5 +315,5 @@ def test_trials_on_disk_and_with_an_infinite_loss():
 
 def test_errors_and_losses_are_the_better_the_lower():
   assert [sign_of(f'validation_{name}') for name in (
-      'accuracy', 'exact_match', 'loss', 'mse', 'perplexity')] == [
-          1, 1, -1, -1, -1]
+      'accuracy', 'exact_match', 'personal_accuracy_worst_tenth', 'loss', 'mse',
+      'perplexity', 'ece_worst', 'accuracy_std')] == [1] * 3 + [-1] * 5
