@@ -226,26 +226,10 @@ class Evaluator:
       self._trained_M = np.unique(np.concatenate(federation.clients))
       self._counts['global_train'] = count(data.train_labels[self._trained_M])
     self._specs = {'own': training.spec}
-    self._tests = tests = federation.client_tests
-    if tests is not None:
+    self._tests = federation.client_tests
+    if self._tests is not None:
       self._specs['heldout'] = WHOLE
-      index_H = np.concatenate(tests.indices).astype(np.int64)
-      # A copy on each device; CPU cores share one.
-      self._heldout = devices.put(TrainData(*(
-          aligned(getattr(federation.data, f'{tests.part}_{field}')[index_H])
-          for field in ('inputs', 'labels'))), mesh)
-      num_clients = len(tests.sizes)
-      self._client_H = np.repeat(np.arange(num_clients), tests.sizes)
-      self._heldout_counts = np.bincount(  # of predictions
-          self._client_H, self._task.counts(np.asarray(self._heldout.labels)),
-          num_clients).astype(np.int64)
-      # Positions in `self._heldout`, by client and in batches.
-      at_H = np.arange(len(index_H), dtype=np.int32)
-      self._positions_C = np.split(at_H, np.cumsum(tests.sizes)[:-1])
-      size = min(_BATCH, len(at_H))
-      self._index_SB = devices.put(
-          np.pad(at_H, (0, -len(at_H) % (size * mesh.size)),
-                 constant_values=-1).reshape(-1, size), mesh, SPLIT)
+      self._place_held_out()
     self._jitted = {each_fn: make_evaluate(spec.program, mesh, each_fn)
                     for each_fn in (NOTHING, LOGITS, OUTCOMES, BOTH)}
     self._jitted['clients'] = make_evaluate_jobs(
@@ -255,10 +239,49 @@ class Evaluator:
       self._jitted['own'] = client_models.make(
           spec.program, mesh, training.spec)
       self._jitted['models'] = make_evaluate_jobs(
-          spec.program, mesh, {'heldout': WHOLE}, bool(federation.metrics))
+          spec.program, mesh, dict.fromkeys(self._positions, WHOLE),
+          bool(federation.metrics))
     self._compiled: dict = like._compiled if like else {}
     self._num_examples_used = {} if not federation.eval_examples else {
         'test_examples': federation.num_test}
+
+  def _place_held_out(self):
+    """Places the held-out examples of clients.
+
+    If the global model has validation examples, so have the models of all
+    clients: every second example that a client holds out.
+    """
+    federation, tests = self._federation, self._tests
+    is_split = (federation.evaluate_all and tests.part == 'train'
+                and federation.validation is not None)
+    of_clients = [*tests.indices]
+    if is_split:
+      of_clients = [x[start::2] for start in (0, 1) for x in tests.indices]
+    index_H = np.concatenate(of_clients).astype(np.int64)
+    # A copy on each device; CPU cores share one.
+    self._heldout = devices.put(TrainData(*(
+        aligned(getattr(federation.data, f'{tests.part}_{field}')[index_H])
+        for field in ('inputs', 'labels'))), self._mesh)
+    # Positions in `self._heldout`, by client and in batches.
+    num_clients = len(tests.sizes)
+    positions = np.split(
+        np.arange(len(index_H), dtype=np.int32),
+        np.cumsum([len(x) for x in of_clients])[:-1])
+    self._positions = {'heldout': positions[:num_clients]} | (
+        {'validation': positions[num_clients:]} if is_split else {})
+    counts_H = self._task.counts(np.asarray(self._heldout.labels))
+    client_of = lambda positions_C: np.repeat(
+        np.arange(num_clients), [len(at) for at in positions_C])
+    self._own_counts = {name: np.bincount(  # of predictions, by client
+        client_of(positions_C), counts_H[np.concatenate(positions_C)],
+        num_clients).astype(np.int64)
+        for name, positions_C in self._positions.items()}
+    self._client_H = client_of(self._positions['heldout'])
+    at_H = np.arange(len(self._client_H), dtype=np.int32)
+    size = min(_BATCH, len(at_H))
+    self._index_SB = devices.put(
+        np.pad(at_H, (0, -len(at_H) % (size * self._mesh.size)),
+               constant_values=-1).reshape(-1, size), self._mesh, SPLIT)
 
   def _chunks(self, name):
     """Yields the batches of a set in chunks of one shape; the last is padded.
@@ -404,11 +427,11 @@ class Evaluator:
       outcomes, logits_1SB = outcomes
       logits_H = logits_1SB.reshape(-1, *logits_1SB.shape[3:])
       values = self._client_values(
-          range(len(self._positions_C)),
-          [logits_H[at] for at in self._positions_C])
+          range(len(self._own_counts['heldout'])),
+          [logits_H[at] for at in self._positions['heldout']])
     return client_metrics.per_client(self._client_H, jax.tree.map(
         lambda x: x.reshape(-1)[:len(self._client_H)], outcomes),
-        self._heldout_counts)._replace(values=values)
+        self._own_counts['heldout'])._replace(values=values)
 
   def _client_values(self, client_J, logits_J):
     """Returns the metrics of the federation for each client, [C] by name.
@@ -417,15 +440,16 @@ class Evaluator:
     those of padding.
     """
     labels_H = np.asarray(self._heldout.labels)
+    positions_C = self._positions['heldout']
 
     def predictions():
       for client, logits in zip(client_J, logits_J):
-        at = self._positions_C[client]
+        at = positions_C[client]
         if len(at):
           yield client, logits[:len(at)], labels_H[at]
 
     return metric_functions.client_values(
-        self._federation.metrics, predictions(), len(self._positions_C))
+        self._federation.metrics, predictions(), len(positions_C))
 
   def test_all_clients(self, shared: Mapping[str, Any], hparams_R: Any,
                        rows: Callable, adapted: Callable) -> dict[str, Any]:
@@ -450,9 +474,10 @@ class Evaluator:
           *names, *(clients_lib.names(federation.new_clients) or ())]
     of_global = self._global_outcomes(
         jax.tree.map(lambda x_R: x_R[0], shared['variables'])).known()
-    personal = self._model_outcomes((client_J, self._run(
+    outcomes = self._model_outcomes((client_J, self._run(
         'own', shared, *self._own_arguments(hparams_R, rows, client_J)))
         for client_J in self._batches_of_clients())
+    personal = outcomes['heldout']
     columns |= {'num_heldout': of_global.counts.tolist(),
                 **of_global.columns('global_heldout'),
                 **personal.columns('personal_heldout')}
@@ -460,11 +485,13 @@ class Evaluator:
         client_metrics.over_clients, slice(count), slice(count, None))
     line = over('global_heldout', of_global.select(old)) | over(
         'personal_heldout', personal.select(old))
+    if 'validation' in outcomes:
+      line |= over('validation_personal', outcomes['validation'].select(old))
     if len(federation.new_clients):
       size = federation.cohort_size
       of_new = self._model_outcomes(map(adapted, np.split(
           np.arange(count, len(self._tests.sizes)),
-          range(size, len(federation.new_clients), size))))
+          range(size, len(federation.new_clients), size))))['heldout']
       is_new_C = np.arange(len(self._tests.sizes)) >= count
       of_new = of_new._replace(counts=of_new.counts * is_new_C)
       columns['is_new'] = is_new_C.tolist()
@@ -477,28 +504,30 @@ class Evaluator:
     """Returns outcomes of models on their clients' held-out examples.
 
     `batches` has pairs of clients, int [J], -1 for padding, and models [J].
-    The outcomes are those of all clients, 0 for clients in no batch.
+    The outcomes are those of all clients, 0 for clients in no batch, by name:
+    heldout, and validation if there are such examples.
     """
     parts = [
         (client_J, devices.read(self._run(
             'models', (), self._frozen, models_J, (),
-            {'heldout': self._heldout},
-            {'heldout': self._held_out_by(client_J)}),
-                                self._mesh))
+            dict.fromkeys(self._positions, self._heldout),
+            {name: self._held_out_by(client_J, name)
+             for name in self._positions}), self._mesh))
         for client_J, models_J in batches]
     client_J, results = jax.tree.map(lambda *x_J: np.concatenate(x_J), *parts)
     has_J = client_J >= 0
     values = self._client_values(
         client_J[has_J], map(_without_batches, results['logits'][has_J])
     ) if 'logits' in results else {}
-    return client_metrics.per_client(
-        client_J[has_J], results['local_heldout'].select(has_J),
-        self._heldout_counts).known()._replace(values=values)
+    return {name: client_metrics.per_client(
+        client_J[has_J], results[f'local_{name}'].select(has_J), counts
+        ).known()._replace(values=values if name == 'heldout' else {})
+            for name, counts in self._own_counts.items()}
 
-  def _held_out_by(self, client_J):
+  def _held_out_by(self, client_J, name='heldout'):
     """Returns the held-out examples of clients, none for padding, -1."""
     return devices.put(schedule.own_examples(
-        [self._positions_C[client] if client >= 0 else []
+        [self._positions[name][client] if client >= 0 else []
          for client in client_J], self._tests.sizes.max()), self._mesh, SPLIT)
 
   def compile_all_clients(self, shared: Mapping[str, Any], hparams_R: Any,

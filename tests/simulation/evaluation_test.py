@@ -342,7 +342,8 @@ def test_all_clients_have_their_last_model(name, lanes, client_state,
                                            monkeypatch):
   """Against a loop over models that were read when their clients trained.
 
-  Client 1 is absent since round 1, and client 4 never trains.
+  Client 1 is absent since round 1, and client 4 never trains. With validation
+  examples every second held-out one is one.
   """
   monkeypatch.setattr(evaluation, '_BATCH', 4)
   monkeypatch.setattr('moon_jax.algorithms.base.Examples.BATCH_SIZE', 4)
@@ -352,6 +353,11 @@ def test_all_clients_have_their_last_model(name, lanes, client_state,
       evaluate_clients=False, evaluate_all=True, keep_local_models=True,
       model=linear_model(has_state=True, is_centred=True),
       rounds=rounds.listed([[0, 1], [2, 3], [3, 0]]))
+  step = 1 if name == 'fedavg' else 2
+  if step == 2:
+    federation = dataclasses.replace(federation, validation=np.setdiff1d(
+        np.arange(60), np.concatenate(
+            [*federation.clients, *federation.client_tests.indices])))
   simulation = Simulation(federation)
   last = {}
   for _ in range(3):
@@ -370,7 +376,8 @@ def test_all_clients_have_their_last_model(name, lanes, client_state,
   line = simulation.evaluate_clients()
   columns = line['clients']
   assert columns['client'] == list(range(NUM_CLIENTS))
-  found = {}
+  assert columns['num_heldout'] == [-(-count // step) for count in HELD_OUT]
+  found, chosen_by = {}, []
   for client, index in enumerate(federation.client_tests.indices):
     if len(index):
       model = last.get(client, of_global)
@@ -378,7 +385,9 @@ def test_all_clients_have_their_last_model(name, lanes, client_state,
         model = jax.tree.map(
             lambda x_RC, client=client: x_RC[0, client],
             simulation.state.clients)
-      found[client], _ = outcome(federation, model, index)
+      found[client], _ = outcome(federation, model, index[::step])
+      if len(index) > 1:
+        chosen_by.append(outcome(federation, model, index[1::2]))
       if client in last or name != 'ditto':  # its own first model
         assert columns['personal_heldout_accuracy'][client] == pytest.approx(
             found[client])
@@ -387,6 +396,10 @@ def test_all_clients_have_their_last_model(name, lanes, client_state,
   if name != 'ditto':
     assert line['personal_heldout_accuracy'] == pytest.approx(
         np.mean([*found.values()]))
+    assert [line.get(f'validation_personal_{metric}')
+            for metric in ('accuracy', 'loss')] == (
+                [None, None] if step == 1 else pytest.approx(
+                    np.mean(chosen_by, 0), rel=1e-5))
 
 
 def test_models_that_are_made_of_examples_are_not_kept():
