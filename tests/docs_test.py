@@ -278,8 +278,7 @@ def test_robust(here):
   save_modules(text)
   *_, own = commands(text)
   assert train(own)['test_accuracy'] > .6
-  _, *in_python = programs(text)
-  values = execute('\n'.join(in_python), 'robust.md')
+  values = execute('\n'.join(programs(text)), 'robust.md')
   assert isinstance(values['algorithm'], mj.Algorithm)
 
 

@@ -17,15 +17,17 @@ lanes and devices, and rows beyond n are zeros.
 """
 
 from collections.abc import Callable
+import functools
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge, Le
 import jax
 from jax import lax
 import jax.numpy as jnp
 
-from moon_jax import trees, user_code
+from moon_jax import errors, trees, user_code
+from moon_jax.algorithms import matching
 from moon_jax.algorithms.attacks import Attack
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.updates import (
@@ -64,14 +66,15 @@ class Rule(NamedTuple):
     is_for_parameters: whether the rule may be used for parameters only. It
       could make running statistics invalid, such as a variance negative.
     trusted: a client that must be honest and in each round; None if none must.
+    reads_model: whether `apply` has a fourth argument, the global model.
   """
 
-  apply: Callable[[Rows, Any, jax.Array],
-                  tuple[jax.Array, Any, dict[str, Any]]]
+  apply: Callable[..., tuple[jax.Array, Any, dict[str, Any]]]
   min_received: int = 1
   init: Callable[[jax.Array], Any] = lambda update_D: ()
   is_for_parameters: bool = False
   trusted: int | None = None
+  reads_model: bool = False
 
 
 # How many clients of a round are hostile; a run has an estimate.
@@ -393,6 +396,46 @@ def secure_sum(limit: Annotated[float, Ge(1e-6), Le(1e6)] = 8.0,
   return Rule(apply, min_received=2)
 
 
+@checked
+def matched(reference: Literal['global', 'client'] = 'global',
+            layers: str = '') -> Rule:
+  """Returns the weighted mean of models whose hidden units are in one order.
+
+  Wang et al., Federated Learning with Matched Averaging (FedMA), ICLR 2020,
+  https://arxiv.org/abs/2002.06440, for one width. Layer by layer, the hidden
+  units of each model change places so that their incoming weights are nearest
+  to those of a reference (`moon_jax.algorithms.matching`).
+
+  Not implemented: the paper's growth of width with its prior; its rounds of
+  single layers, after which clients retrain the later layers; and its weights
+  of output units by the classes of clients. A round sends the whole model.
+
+  The metric `units_moved` of a round is the fraction of hidden units that
+  changed place, the mean over received models.
+
+  Args:
+    reference: the model to compare with: "global", that of the server, or
+      "client", that of the received client with the lowest number, for clients
+      that begin with different models.
+    layers: dense layers and convolutions of your own network, from the inputs
+      to the outputs, separated by spaces.
+  """
+  def apply(rows, state, key, variables):
+    models_J = jax.vmap(functools.partial(moved, variables))(rows.u_JD)
+    like = variables if reference == 'global' else jax.tree.map(
+        lambda x_J: x_J[0], models_J)
+    with errors.naming(layers='aggregation.layers'):
+      matched_J, orders_J = matching.matched(models_J, like, layers)
+    is_moved_JN = jnp.concatenate([
+        order_JN != jnp.arange(order_JN.shape[1])[None]
+        for order_JN in orders_J.values()], 1)
+    u_JD = jax.vmap(flat)(matched_J) - flat(variables)[None]
+    return weighted_sum(rows.weight_J, u_JD), state, {'units_moved': jnp.mean(
+        is_moved_JN, where=rows.is_received_J[:, None])}
+
+  return Rule(apply, reads_model=True)
+
+
 def masked(q_JD: jax.Array, is_received_J: jax.Array, client_J: jax.Array,
            key: jax.Array) -> jax.Array:
   """Returns what clients send in `secure_sum`, uint32 [J, D].
@@ -456,7 +499,8 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
     if attack is not None:
       rows = rows._replace(u_JD=attack.apply(rows, call.hparams, call.key))
     update_D, state, metrics = _checked(
-        rule.apply(rows, state, call.key), rule, rows)
+        rule.apply(rows, state, call.key, *[variables] * rule.reads_model),
+        rule, rows)
     return Message(moved(variables, update_D)), state, metrics
 
   needs: dict[str, Any] = (

@@ -60,7 +60,7 @@ _OPTAX = ('adamw', 'lion', 'rmsprop', 'adagrad', 'adadelta', 'nadam', 'radam',
 # Rules of `moon_jax.algorithms.robust`, instead of the average.
 ROBUST = ('median', 'trimmed_mean', 'krum', 'multi_krum', 'bulyan',
           'geometric_median', 'norm_clipping', 'centred_clipping', 'dnc',
-          'fltrust', 'majority_vote', 'secure_sum')
+          'fltrust', 'majority_vote', 'secure_sum', 'matched')
 
 # What hostile clients change: their data, or their updates.
 DATA_ATTACKS = ('label_flip', 'backdoor')

@@ -115,6 +115,7 @@ RANGES = {
     robust.majority_vote: {'step': POSITIVE},
     robust.secure_sum: {'limit': ([1e-6, 1e6], [9e-7, 1.1e6, math.nan]),
                         'bits': ([2, 31], [1, 32, 2.5])},
+    robust.matched: {'reference': words('global', 'client')},
     asynchronous.polynomial: {'exponent': NOT_NEGATIVE},
     asynchronous.hinge: {'slope': NOT_NEGATIVE, 'delay': NOT_NEGATIVE},
 }

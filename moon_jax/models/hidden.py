@@ -1,0 +1,80 @@
+"""Hidden units: which axes of which parameters belong to them.
+
+The units of a hidden layer may change places without an effect on the outputs,
+if all axes that belong to them change together: the last axis of the layer's
+arrays, and the next to last one of the following kernel. That may be a multiple
+of the units, channels last: flattened images [H, W, C] have H W C entries, and
+entry i is of unit i mod C.
+"""
+
+from collections.abc import Mapping
+import re
+from typing import Any
+
+import jax
+
+from moon_jax.errors import require, setting
+
+# For each array, by path, and each of its axes the layer whose hidden units are
+# its entries, or None: they are inputs, outputs or pixels.
+Axes = Mapping[str, tuple[str | None, ...]]
+
+# The layers of mlp and simple_cnn, from the inputs to the outputs.
+_KNOWN = r'conv\d', r'fc\d', r'proj\d', 'out'
+_MAX_NAMES = 10  # in a message
+
+
+def path_of(keys: Any) -> str:
+  """Returns the path of an array of variables, such as "fc1/kernel"."""
+  return jax.tree_util.keystr(keys[1:], simple=True, separator='/')
+
+
+def arrays_of(variables: Any) -> dict[str, Any]:
+  """Returns the arrays of a model by path."""
+  return {path_of(keys): x for keys, x
+          in jax.tree_util.tree_leaves_with_path(variables)}
+
+
+def chain(variables: Any, layers: str = '') -> tuple[Axes, dict[str, int]]:
+  """Returns the axes of layers that follow each other, and units per layer.
+
+  Args:
+    variables: the model.
+    layers: its dense layers and convolutions, from the inputs to the outputs,
+      separated by spaces; '' for those of mlp and simple_cnn.
+
+  Raises:
+    UserError: if the network has other layers, or they do not fit.
+  """
+  arrays = arrays_of(variables)
+  layer_of = {path: path.rpartition('/')[0] for path in arrays}
+  names = sorted({*layer_of.values()}, key=lambda name: (_rank(name), name))
+  order = layers.split() or [name for name in names if _rank(name)]
+  # One array of several axes for each layer.
+  kernels = {layer_of[path]: x.shape for path, x in arrays.items()
+             if x.ndim > 1}
+  are_single = sum(x.ndim > 1 for x in arrays.values()) == len(names)
+  require(len(order) > 1 and sorted(order) == sorted(kernels) == sorted(names)
+          and are_single, 'layers', 'must name all layers of a network other '
+          f'than {setting("model", "mlp")} and simple_cnn, from the inputs to '
+          'the outputs; they must follow each other and have one kernel each',
+          repr(layers), f'Its layers are {", ".join(names[:_MAX_NAMES])}')
+  for before, name in zip(order, order[1:]):
+    num_inputs, count = kernels[name][-2], kernels[before][-1]
+    is_flattened = len(kernels[name]) < len(kernels[before])
+    require(num_inputs % count == 0 if is_flattened else num_inputs == count,
+            'layers', f'must name a layer with the {num_inputs} inputs of '
+            f'{name} before it', before,
+            'List layers from the inputs to the outputs')
+  own = {name: name for name in order[:-1]}  # outputs are no hidden units
+  inputs = dict(zip(order[1:], order))
+  axes = {path: (*[None] * (x.ndim - 2),
+                 *[inputs.get(layer_of[path])] * (x.ndim > 1),
+                 own.get(layer_of[path])) for path, x in arrays.items()}
+  return axes, {name: kernels[name][-1] for name in own}
+
+
+def _rank(name):
+  """Returns the place of a layer among `_KNOWN` from 1 on; 0 of others."""
+  return next((i for i, known in enumerate(_KNOWN, 1)
+               if re.fullmatch(known, name)), 0)
