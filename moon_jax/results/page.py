@@ -150,6 +150,7 @@ def _with_roles(body):
       f'<tr>\n<th scope="row"{match[1]}>'
       + re.sub(r'(?<=\w)\((?=[^\W\d])(?![^<]*>)', '(<wbr>', match[2])
       + '</th>'), body)
+  body = re.sub(r'(?<=\d) ± (?=\d)', '\xa0±\xa0', body)
   # Lines end between the parts of a path, and between the flags of a command.
   body = re.sub('<h1>.*</h1>', lambda match: re.sub(
       '(?<!<)[/_]', r'\g<0><wbr>', match[0]), body)
