@@ -55,11 +55,14 @@ from .methods.fedprox import fedprox, with_proximal
 from .methods.fedrcl import fedrcl
 from .methods.fedrep import fedrep
 from .methods.fedrod import fedrod
+from .methods.fedrolex import fedrolex
 from .methods.fedrs import fedrs
 from .methods.fedsam import fedsam
 from .methods.fedspeed import fedspeed
 from .methods.feduv import feduv
+from .methods.fjord import fjord
 from .methods.fml import fml
+from .methods.heterofl import heterofl
 from .methods.lgfedavg import lgfedavg
 from .methods.mimelite import mimelite
 from .methods.moon import moon, moon_l2

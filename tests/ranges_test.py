@@ -6,6 +6,7 @@ value. `config/limits_test.py` has single settings of a configuration.
 
 import functools
 import math
+import re
 
 import annotated_types
 import numpy as np
@@ -82,13 +83,15 @@ def test_limits_of_an_argument_of_a_part(kind, name, argument):
         accepted.append(below(float(end)))
         refused.append(end)
   assert accepted
+  if known[argument].kind is tuple:  # of numbers
+    accepted, refused = ([(x,) for x in some] for some in (accepted, refused))
   for value in accepted:
     call(value)
   for value in refused:
     of_rounds = kind == 'staleness'  # which is an argument itself
     shown = rf'{kind}={name}\(.*\): ' if of_rounds else rf'{kind}\.'
     with pytest.raises(UserError, match=(
-        f'^--{shown}{argument} must be .*; got {value}')):
+        f'^--{shown}{argument} must be .*; got {re.escape(str(value))}')):
       call(value)
 
 

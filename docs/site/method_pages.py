@@ -146,7 +146,13 @@ def sizes(name: str) -> tuple[str, str, str]:
 
   variables, trees = jax.eval_shape(trace, jax.random.key(0))
   count = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
-  return tuple(_times(count(tree) / count(variables)) for tree in trees)
+  kept, received, sent = map(count, trees)
+  on_wire = lambda function: function(variables, algorithm.hparams) / 4
+  if algorithm.download_bytes:
+    received += on_wire(algorithm.download_bytes) - count(variables)
+  if algorithm.upload_bytes:
+    sent = on_wire(algorithm.upload_bytes)
+  return tuple(_times(x / count(variables)) for x in (kept, received, sent))
 
 
 def _times(x):

@@ -66,6 +66,9 @@ _OF_METHODS: dict[str, tuple[tuple[str, ...], str]] = {
                 'it sends its progress instead of a model'),
     'fedspeed': ((*_OF_UPDATES, 'with_staleness'),
                  'it sends its correction with the model'),
+    'heterofl': ((*_OF_UPDATES, 'with_control_variates',
+                  'with_compressed_download', 'with_staleness'),
+                 'clients send networks of different widths'),
     'fedproto': (_NO_SERVER, 'it has no model at the server'),
     'solo': (_NO_SERVER, 'it has no model at the server'),
 }

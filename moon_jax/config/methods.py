@@ -102,6 +102,9 @@ METHODS: dict[str, Method] = {
     'fedala': _personal('FedALA', 'Zhang et al. 2023', '2212.01197'),
     'fedcross': Method('FedCross', 'Hu et al. 2024', '2210.08285'),
     'feddisco': Method('FedDisco', 'Ye et al. 2023', '2305.19229'),
+    'heterofl': Method('HeteroFL', 'Diao et al. 2021', '2010.01264'),
+    'fedrolex': Method('FedRolex', 'Alam et al. 2022', '2212.01548'),
+    'fjord': Method('FjORD', 'Horvath et al. 2021', '2102.13451'),
     'qfedavg': Method(
         'q-FedAvg', 'Li et al. 2020', '1905.10497',
         reason='since it takes updates for gradient steps'),

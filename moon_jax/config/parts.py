@@ -235,7 +235,8 @@ class Parameter(NamedTuple):
   """An argument of a function, or a value of the run."""
 
   name: str
-  kind: Any  # its type: int, float, bool, str, Part, or object for any value
+  kind: Any  # its type: int, float, bool, str, Part, tuple of numbers, or
+  # object for any value
   default: Any  # inspect.Parameter.empty if there is none
   choices: tuple[Any, ...] = ()
   limits: tuple[Any, ...] = ()
@@ -278,15 +279,17 @@ class Parameter(NamedTuple):
     converted = _converted(self.kind, value)
     if converted is _INVALID:
       raise self.error(_NOUNS[self.kind], value, self._of_type(value))
+    values = converted if self.kind is tuple else (converted,)
     for limit in self.limits:
       attribute, words, is_met = _LIMITS[type(limit)]
       bound = getattr(limit, attribute)
-      if not is_met(converted, bound):
+      if not all(is_met(x, bound) for x in values):
         raise self.error(f'{words} {bound}', value)
     if self.kind is int and abs(converted) > self.most:
       raise self.error(f'at most {self.most}' + ' in size' * (converted < 0),
                        value)
-    if self.kind is float and converted and not TINY <= abs(converted) <= HUGE:
+    if self.kind in (float, tuple) and not all(
+        x == 0 or TINY <= abs(x) <= HUGE for x in values):
       raise self.error(f'0 or between {TINY} and {HUGE} in size', value)
     return converted
 
@@ -318,7 +321,7 @@ class Parameter(NamedTuple):
 _MAX_SHOWN = 200  # characters of an invalid value in a message
 _INVALID = object()
 _NOUNS = {int: 'an integer', float: 'a finite number', bool: 'True or False',
-          str: 'a word or text'}
+          str: 'a word or text', tuple: 'finite numbers, such as (1, 0.5)'}
 
 
 def _converted(kind, value):
@@ -340,6 +343,10 @@ def _converted(kind, value):
     return float(value) if math.isfinite(value) else _INVALID
   if kind is str:
     return str(value) if isinstance(value, str) else _INVALID
+  if kind is tuple:
+    items = [_converted(float, x) for x in value] if isinstance(
+        value, tuple | list) else []
+    return tuple(items) if items and _INVALID not in items else _INVALID
   return value
 
 
@@ -388,7 +395,9 @@ def _parameter(name, hint, default):
         part_kind=part_kind or inner.part_kind, may_be_none=may_be_none)
   choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
   basic = bool, int, float, str
-  kind = Part if part_kind else hint if hint in basic else (
+  if typing.get_origin(hint) is tuple:  # of numbers
+    hint = tuple
+  kind = Part if part_kind else hint if hint in (*basic, tuple) else (
       type(default) if type(default) in basic and not choices else object)
   return Parameter(name, kind, default, choices, tuple(limits), may_be_none,
                    run, part_kind, is_file)

@@ -44,7 +44,9 @@ CALLS: dict[str, str] = {
     'fedper': 'fedper(head=b)', 'fedrep': 'fedrep(head=b)',
     'lgfedavg': 'lgfedavg(head=w)', 'fedbabu': 'fedbabu(head=b)',
     'fedrod': 'fedrod(head=b)', 'fedas': 'fedas(head=b)',
-    'fedala': 'fedala(head=w)'}
+    'fedala': 'fedala(head=w)',
+    **{name: f"{name}(layers='w')" for name in (
+        'heterofl', 'fedrolex', 'fjord')}}
 PRIVATE = {'algorithm': 'moon', 'weighting': 'uniform',
            'privacy': 'client(clip=1, noise_multiplier=0.01)',
            'server': 'sgd(momentum=0.7)'}

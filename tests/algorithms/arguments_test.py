@@ -210,12 +210,14 @@ OTHER = {
     'transfer': 'mmd', 'num_models': 1, 'l1': True, 'share': .5,
     'ala_batch': 20, 'max_epochs': 7, 'selection': 'in_order',
     'num_virtual': 3, 'mean_examples': 14., 'num_negatives': 2,
-    'first_negative': 'random', 'proximal_mu': .1,
+    'first_negative': 'random', 'proximal_mu': .1, 'rates': (1., .4),
+    'assignment': 'dynamic', 'scale': False, 'masked': False,
     ('scaffold', 'form'): 'niid_bench'}
 # Those that need another argument, or have one value for a network.
 WITHOUT_EFFECT = {
     *((name, 'head') for name in (  # which must be the last layer
         'fedproto', 'fedpac', 'feddbe', 'fedproc', 'ccvr')),
+    *((name, 'layers') for name in ('heterofl', 'fedrolex', 'fjord')),
     ('fedproto', 'local_epochs'),  # of the form "released"
     ('moon', 'pool'),  # from three negatives on
     ('fedspeed', 'num_clients')}  # of averaged="all"

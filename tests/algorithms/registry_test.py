@@ -84,7 +84,7 @@ def numbers_and_words():
   """Yields numbers and words that methods take: method, name, default."""
   for name in registry.METHODS:
     for argument, parameter in parts.parameters(factory_of(name)).items():
-      if parameter.is_argument and argument != 'head' and (
+      if parameter.is_argument and argument not in ('head', 'layers') and (
           type(parameter.default) in (int, float, str)):
         yield name, argument, parameter.default
 

@@ -22,12 +22,13 @@ from support.papers import (
   optimisation,
   parts_of_networks,
   plain,
+  slices,
   two_models,
 )
 
 GOLDEN = pathlib.Path(__file__).parent / 'golden'
 FAMILIES = (features, losses_of_papers, optimisation, parts_of_networks,
-            two_models, mixing)
+            two_models, mixing, slices)
 
 # Name: the algorithm, its reference, and arguments of `plain.federation`.
 ROWS = {
@@ -61,6 +62,14 @@ def test_a_method_equals_its_paper(name):
       metrics.pop('cross_entropy', None)
   plain.assert_equal(plain.simulated(algorithm, plain.SOME, **options),
                      expected._replace(metrics=dict(plain.recorded)))
+
+
+@pytest.mark.parametrize('name', ['heterofl', 'fedrolex', 'fjord'])
+def test_ten_rounds_of_slices_equal_those_of_small_networks(name):
+  algorithm, reference, options = ROWS[name]
+  cohorts = (*plain.SOME, *plain.SOME[::-1], (3,), (1, 2), (0, 3), (2, 1, 0))
+  plain.assert_equal(plain.simulated(algorithm, cohorts, **options),
+                     reference(cohorts))
 
 
 def test_centralized_training_equals_sgd():
