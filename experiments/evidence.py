@@ -241,23 +241,23 @@ def speed_ranges() -> str:
       for name in _PEERS
       if name != 'FedJAX' and _multiples(name, algorithm)], '.1f')
   return (
-      f'{markdown(rows)}\n\nIn parentheses is the number of measurements: '
-      'two kept ones on two processors (the second is of an earlier '
-      'version,\nand its FedAvg is in the second table below); for the '
-      'PyTorch loop also two rows of the table above; and one by\na reviewer '
-      f'on another machine ({elsewhere["cpu"]}, {elsewhere["passes"]} passes), '
-      'whose logs are not kept\n([figures]'
-      '(../experiments/results/measurements.json)). Each is a mean or '
-      'median; single passes vary more: those of the\nPyTorch loop in '
-      f'processes from {_span(passes)} for FedAvg. FL-bench and Flower '
-      'count in the faster of two modes;\npfl-research was run in one process '
-      f'only, though it can use several. All have {peers_report.CLIENTS} '
-      'clients; for more see the second table below.\nA ratio has two parts '
-      '(next table): the plain PyTorch loop in one process, without a '
-      f'simulator, takes {first("fedavg"):.1f} times as long\nas moon_jax in '
-      f'FedAvg and {first("moon"):.1f} in MOON, and the PyTorch simulators '
+      f'{markdown(rows)}\n\n- The number of measurements is in parentheses. '
+      'Two are kept, on two processors; the second is of an earlier\n  version '
+      '(its FedAvg is in the second table below). One is by a reviewer on '
+      f'another machine ({elsewhere["cpu"]},\n  {elsewhere["passes"]} passes), '
+      'whose logs are not kept ([figures]'
+      '(../experiments/results/measurements.json)). The\n  PyTorch loop has '
+      'also two rows of the table above.\n- Each measurement is a mean or '
+      'median. Single passes vary more: for FedAvg those of the PyTorch loop '
+      f'in processes\n  are {_span(passes)}.\n- All have '
+      f'{peers_report.CLIENTS} clients. FL-bench and Flower have two modes, of '
+      'which the faster counts. pfl-research was run\n  in one process, though '
+      'it can use several.\n- A ratio has two parts (next table). The plain '
+      'PyTorch loop in one process, without a simulator, takes\n  '
+      f'{first("fedavg"):.1f} times as long as moon_jax for FedAvg, and '
+      f'{first("moon"):.1f} times for MOON. The PyTorch simulators take\n  '
       f'{over_loop("fedavg")} and {over_loop("moon")} times as long as that '
-      'loop. With\nresidual networks moon_jax is slower than PyTorch.')
+      'loop. With residual networks moon_jax is slower than PyTorch.')
 
 
 def recipe() -> str:

@@ -72,7 +72,7 @@ def membership(scores_N: np.ndarray, is_member_N: np.ndarray
   Returns:
     "auc": the area under the ROC curve; 0.5 is guessing.
     "advantage": the largest true positive rate minus false positive rate.
-    "tpr_at_1%_fpr": the largest true positive rate of which the false positive
+    "tpr_at_1%_fpr": the largest true positive rate whose false positive
     rate is at most 1%; the measure that Carlini et al. 2022 recommend.
 
   Raises:

@@ -231,7 +231,7 @@ class Config:
   local_steps: int = flag(
       0, 'Local steps per round, the same for all clients, instead of '
       '--local_epochs. Each round starts with a new shuffle, and a client with '
-      'fewer batches than steps goes on to further epochs. With --noshuffle '
+      'fewer batches than steps trains on for further epochs. With --noshuffle '
       'every round starts with the same batches. 0 uses --local_epochs.',
       at_least=0, varies='rows')
   batch_size: int = flag(
@@ -482,7 +482,7 @@ for _name, _facts in FACTS.items():
 
 
 def flags_with(**facts: Any) -> tuple[str, ...]:
-  """Returns the flags of which these facts hold, in the order of --help.
+  """Returns the flags with these facts, in the order of --help.
 
   Args:
     **facts: values of attributes of `Facts`.

@@ -1,7 +1,7 @@
 """The command that describes and tests an installation: moon-jax doctor.
 
 It prints one line or more per check, and exits with status 1 if one failed.
-Each check is isolated: a broken package is reported, and the others go on.
+Each check is isolated: after a broken package the others are tested.
 """
 
 import argparse

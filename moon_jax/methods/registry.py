@@ -77,7 +77,7 @@ def _apply(variables, inputs, mask_B, train):
 def keeps_client_state(config: Config) -> bool:
   """Returns whether clients keep state between rounds.
 
-  True of your own algorithm, of which it is not known.
+  True for your own algorithm, about which this is not known.
   """
   compressor = parts.make('compress', config.compress)
   return (config.algorithm.is_own
@@ -90,7 +90,7 @@ def keeps_client_state(config: Config) -> bool:
 def sends_only_model(config: Config) -> bool:
   """Returns whether clients send parameters and nothing else.
 
-  True of your own algorithm, of which it is not known.
+  True for your own algorithm, about which this is not known.
   """
   return config.aggregation.name not in METHODS and (
       config.algorithm.is_own

@@ -51,7 +51,7 @@ def weights(p_JJ: jax.Array, is_usable_J: jax.Array) -> jax.Array:
     last_J = violated_J & (jnp.cumsum(violated_J[::-1])[::-1] == 1)
     is_free_J = is_free_J ^ jnp.where(tries >= 0, violated_J, last_J)
     x_J = _solution(q_JJ, target_J, is_free_J)
-    # 1 after 200 steps, so that no rounding error goes on for ever.
+    # 1 after 200 steps, so that no rounding error continues for ever.
     tolerance = _TOLERANCE * 2 ** (n / 10)
     return (n + 1, is_free_J, x_J, is_usable_J & _violated(
         q_JJ, target_J, is_free_J, x_J, tolerance),

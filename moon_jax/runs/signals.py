@@ -110,10 +110,10 @@ class Interrupt:
   def call(self, function: Callable[[], Any]) -> Any:
     """Calls a function that waits for devices, and returns its result.
 
-    It runs in a thread, which goes on when a signal raises InterruptedRun here.
-    So it must not change state, and not trace JAX functions, since JAX has
-    settings that are local to a thread. With several processes it runs in the
-    calling thread and is not interrupted.
+    It runs in a thread, which continues if a signal raises InterruptedRun
+    here. So it must not change state, and not trace JAX functions, since JAX
+    has settings that are local to a thread. With several processes it runs in
+    the calling thread and is not interrupted.
     """
     if processes.count() > 1:
       return function()
