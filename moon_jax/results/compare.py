@@ -291,8 +291,8 @@ def differences(compared: Compared) -> Table | None:
   def text(pairs):
     if not pairs.differences:
       return 'no common seed'
-    interval = paired.interval_text(pairs, digits)
-    return fixed(pairs.mean, digits, '+') + f' ({interval})' * bool(interval)
+    interval = paired.interval_text(pairs, digits) or paired.verdict(pairs, 0.)
+    return f'{fixed(pairs.mean, digits, "+")} ({interval})'
 
   bases = {id(base): base for _, base, _, _ in pairs}
   columns = {

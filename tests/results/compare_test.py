@@ -178,6 +178,7 @@ def test_runs_without_accuracy_are_compared_by_their_losses(runs, run):
   results, times, difference = rows_of('MOON', out)
   assert results[2:8] == ['0.5000', '±', '0.0000', '0.5000', '±', '0.0000']
   assert times[0] == '2' and difference[:2] == ['2', '+0.0000']
+  assert '+0.0000 (equal in all pairs)' in out
 
 
 def test_accuracies_are_compared_if_any_run_has_them(runs, run):
