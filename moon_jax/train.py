@@ -152,10 +152,10 @@ def _tune(blocks, tune, root):
   tuning.run(_MAX_RUNS.value)
 
 
-def _plan(runs, part=(0, 1)):
+def _plan(runs, part=(0, 1), trained=1.):
   from moon_jax.runs import plan
 
-  return plan.dry_run(runs, _MAX_RUNS.value, part, _MEASURE.value)
+  return plan.dry_run(runs, _MAX_RUNS.value, part, _MEASURE.value, trained)
 
 
 def _on_target(config):

@@ -55,7 +55,7 @@ def sections(tunings: Sequence[Tuning]) -> list[str | Figure]:
   made: list[str | Figure] = []
   for tuning in tunings:
     made += [f'## Tuning {tuning.path.parent.name}',
-             *(f'- {line.strip()}' for line in tuning.report),
+             '\n'.join(['```text', *tuning.report, '```']),
              _figure(tuning.rows, f'tuning-{len(made)}')]
   return made
 
@@ -63,15 +63,15 @@ def sections(tunings: Sequence[Tuning]) -> list[str | Figure]:
 def _figure(rows, name):
   from moon_jax.results import figures
 
-  columns = [*rows[0]]
-  metric = columns[columns.index('rounds') + 1]
-  known = [row for row in rows if row[metric] and not row['test']]
+  columns, known = [*rows[0]], [
+      row for row in rows if row['value'] and not row['test']]
   searched = [x for x in columns[:columns.index('seed')]
               if x not in _NOT_SEARCHED]
-  label = metric.replace('_', ' ')
+  metrics = dict.fromkeys(row['metric'] for row in known)
+  label = ' or '.join(map(stats.words, metrics))
   return Figure(
       name, figures.svg(functools.partial(
-          _draw, rows=known, searched=searched, metric=metric),
+          _draw, rows=known, searched=searched, metrics=[*metrics]),
                         2.4 * (1 + len(searched)), name),
       f'Points: the {label} of {len(known)} trials over their number and over '
       f'{", ".join(searched)}.',
@@ -79,17 +79,17 @@ def _figure(rows, name):
       'has the trial; the chosen one has a ring.')
 
 
-def _draw(figure, rows, searched, metric):
+def _draw(figure, rows, searched, metrics):
   from moon_jax.results import figures
 
   axes = figure.subplots(1 + len(searched), squeeze=False)[:, 0]
-  scale = stats.scale(metric)
   most = max((int(row['rounds']) for row in rows), default=1)
   methods = list(dict.fromkeys(row['method'] for row in rows))
   for ax, name in zip(axes, ['', *searched]):
     texts = [row[name] for row in rows] if name else []
     for color, method in zip(figures.shades(methods), methods):
-      points = [(_place(row, i, name, texts), scale * float(row[metric]),
+      points = [(_place(row, i, name, texts),
+                 stats.scale(row['metric']) * float(row['value']),
                  12 + 48 * int(row['rounds']) / most, row['chosen'] == 'True')
                 for i, row in enumerate(rows) if row['method'] == method
                 and (row[name] if name else True)]
@@ -98,7 +98,7 @@ def _draw(figure, rows, searched, metric):
         ax.scatter(xs, ys, sizes, color, label=method, linewidths=[
             2 * ring for ring in rings], edgecolors='#333333')
     ax.set(xlabel=name or 'trial, the best of most rounds first',
-           ylabel=stats.label(metric))
+           ylabel=' or '.join(map(stats.label, metrics)))
     _set_scale(ax, texts)
   if len(methods) > 1:
     figure.legend(handles=axes[0].collections, loc='outside lower center')

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from moon_jax.algorithms.base import Examples
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.rounds import Cohort
@@ -42,6 +43,7 @@ _LEAST_LISTED = .001  # of the memory needed; smaller parts are not listed
 _TRIAL_ROWS = 24  # of each lane in the shorter rounds that measure; about
 _LONGER = 4  # ratio of the rows of longer to shorter rounds
 _REPEATS = 3
+_RATE = 1e-6  # in the shorter rounds
 _MAX_FIRST = 5  # rounds before measuring, in which client state fills
 
 
@@ -66,18 +68,20 @@ class Cost(NamedTuple):
   needs: list[Need]  # memory, without temporaries
   groups: int  # of lanes that train at once on a device; training may take
   # as many times longer
+  evaluation: str  # of clients, in words; '' without
   seconds: dict[str, float] = {}  # by part, if lanes cost no time
   temporary_bytes: int = 0  # of a single run's compiled round, on a device
   process_bytes: int = 0  # of a process that trains a single run here
 
 
 def dry_run(runs: Runs, max_runs: int = 0, part: tuple[int, int] = (0, 1),
-            is_measured: bool = False) -> str:
+            is_measured: bool = False, trained: float = 1.) -> str:
   """Returns the programs of runs, and their estimated cost, as text.
 
   Writes no file and takes no lock. The plan has the programs of all parts, see
   `moon_jax.run_sweep`. If `is_measured`, it measures the speed of one
-  unfinished run of each program (see `measure`).
+  unfinished run of each program (see `measure`). The time is that of a fraction
+  `trained` of the rounds.
   """
   planned = runs.planned(max_runs, part[1])
   lines, costs, count = [runs.progress()] if runs.ended else [], [], 0
@@ -99,7 +103,7 @@ def dry_run(runs: Runs, max_runs: int = 0, part: tuple[int, int] = (0, 1),
       specs = [*runs.specs(rest)]
       configs = [runs.runs[run].config for run in rest]
       rates = measure(specs[0]) if is_measured else None
-      costs.append(estimate(specs, configs, rates))
+      costs.append(estimate(specs, configs, rates, trained))
       lines += show(costs[-1])
   if not costs:
     return '\n'.join([*lines, *['total: all runs are finished'] * (
@@ -110,8 +114,8 @@ def dry_run(runs: Runs, max_runs: int = 0, part: tuple[int, int] = (0, 1),
     lines.append(f'total: {_count(count, "run")} to train in '
                  f'{_count(len(costs), "program")}{time_}')
   return '\n'.join([*lines, (
-      'Not included: start of the command, files of the runs, evaluation of '
-      'client models. Interrupted runs count with all their rounds.')
+      'Not included: start of the command, files of the runs. Interrupted runs '
+      'count with all their rounds.')
       if is_measured else
       'Time is not measured; moon-jax train --dry_run --measure trains short '
       'rounds for it'])
@@ -142,7 +146,8 @@ def show(cost: Cost) -> list[str]:
   lines = [
       f'  {shape.num_lanes} lanes on {shape.num_devices} devices; '
       f'{cost.rounds:,} rounds, {cost.rows / cost.rounds:,.0f} rows per round '
-      'on the fullest lane']
+      'on the fullest lane',
+      *[f'  evaluation of clients: {cost.evaluation}'] * bool(cost.evaluation)]
   for need in cost.needs:
     lines.append(f'  memory of {need.where}: {need.size / 1e9:,.3f} of '
                  f'{need.have / 1e9:,.1f} GB')
@@ -172,32 +177,77 @@ def _range(costs):
 
 
 def estimate(specs: Sequence[RoundSpec], configs: Sequence[Config],
-             rates: Rates | None = None) -> Cost:
+             rates: Rates | None = None, trained: float = 1.) -> Cost:
   """Returns the cost of training runs from their first rounds on.
 
   `specs` has for each run the specification of its rounds alone, and `configs`
-  its configuration. Without `rates` the cost has no times.
+  its configuration. Without `rates` the cost has no times; with them they are
+  those of a fraction `trained` of the rounds.
   """
   joined, places = round_spec.together(specs)
   shape = joined.shape
   groups = _per_device(shape) // max(_per_device(spec.shape) for spec in specs)
   rows, jobs = amounts(specs, places, shape)
+  passes, steps, words = zip(*map(_client_evaluation, specs, configs))
   cost = Cost(
       shape, max(config.num_rounds for config in configs), rows,
       _steps(specs) / (shape.num_lanes * rows), memory_lib.needs(*specs),
-      groups)
+      groups, words[0])
   if rates is None:
     return cost
   evaluations = sum(-(-config.num_rounds // config.eval_every)
                     for config in configs)
+  seconds = {
+      'training': rates.seconds_per_row * rows + rates.seconds_per_job * jobs,
+      'evaluation': rates.evaluation_seconds * evaluations,
+      'evaluation of clients': rates.evaluation_seconds * sum(passes)
+      + rates.seconds_per_row * sum(steps) / shape.num_lanes}
   return cost._replace(
-      seconds={
-          'training': rates.seconds_per_row * rows
-          + rates.seconds_per_job * jobs,
-          'evaluation': rates.evaluation_seconds * evaluations,
+      seconds={name: trained * time for name, time in seconds.items()
+               if time or 'clients' not in name} | {
           'compilation': rates.compile_seconds},
       temporary_bytes=rates.temporary_bytes,
       process_bytes=_process_bytes(joined, rates) if len(specs) == 1 else 0)
+
+
+def _client_evaluation(spec, config):
+  """Returns the cost of all evaluations of clients of a run.
+
+  They are forward passes, as multiples of those of an evaluation of the global
+  model, steps of new clients, and both in words.
+  """
+  federation, tests = spec.federation, spec.federation.client_tests
+  if not config.client_eval_every:
+    return 0., 0., ''
+  held_out = np.zeros(1, int) if tests is None else tests.sizes
+  sets = 1 + federation.validates_clients
+  passes, new = held_out.sum() / sets, federation.new_clients
+  if federation.evaluate_all:
+    passes += sets * _padded(held_out, held_out)
+    passes += sets * _padded(held_out[len(federation.clients):], held_out)
+  if federation.evaluate_clients:
+    sizes = clients_lib.sizes(federation.clients)
+    passes += federation.cohort_size * (federation.num_test + (
+        2 * _padded(sizes, sizes) + _padded(held_out, held_out)
+        ) / federation.num_clients)
+  of_global = federation.num_test + sum(
+      len(index) for index in (federation.validation, *(
+          federation.clients if federation.eval_on == 'train' else ()))
+      if index is not None)
+  steps = float(round_spec.local_steps(
+      federation, clients_lib.sizes(new)).sum()) if len(new) else 0.
+  times = -(-config.num_rounds // config.client_eval_every)
+  words = (f'{_count(times, "time")}, each {passes:,.0f} forward passes of '
+           'examples' + f' and {steps:,.0f} steps of '
+           f'{_count(len(new), "new client")}' * (len(new) > 0))
+  return times * passes / of_global, times * steps, words
+
+
+def _padded(sizes, of_all):
+  """Returns the examples of clients in batches, the last of which are padded.
+  """
+  batch = max(1, min(Examples.BATCH_SIZE, of_all.max()))
+  return float((-(-sizes // batch) * batch).sum())
 
 
 def _steps(specs):
@@ -257,6 +307,7 @@ def measure(spec: RoundSpec) -> Rates:
       loses_updates=False, has_partial_work=False)
   simulation = Simulation(dataclasses.replace(
       federation, local_steps=0, local_epochs=num_epochs, lanes=num_lanes,
+      learning_rate=_RATE,  # one that is tried may diverge
       evaluate_clients=False, evaluate_all=False, client_tests=None,
       new_clients=(),
       clients=clients_lib.shortened(

@@ -200,9 +200,8 @@ def run_name(config: Config, axes: Iterable[str]) -> str:
   Arguments that its functions do not have are left out.
   """
   return 'run ' + ' '.join(
-      named(name, show(get(config, name))) for name in axes
-      if not is_argument(name) or name.partition('.')[2] in arguments(
-          config, name.partition('.')[0]))
+      named(name, value) for name, value in zip(axes, shown(config, axes))
+      if value != NO_VALUE)
 
 
 def show(value: Any) -> str:

@@ -252,9 +252,7 @@ class Evaluator:
     clients: every second example that a client holds out.
     """
     federation, tests = self._federation, self._tests
-    is_split = (federation.evaluate_all and tests.part == 'train'
-                and federation.validation is not None)
-    of_clients = [*tests.indices]
+    is_split, of_clients = federation.validates_clients, [*tests.indices]
     if is_split:
       of_clients = [x[start::2] for start in (0, 1) for x in tests.indices]
     index_H = np.concatenate(of_clients).astype(np.int64)

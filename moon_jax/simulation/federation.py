@@ -173,6 +173,13 @@ class Federation:
     return len(self.clients)
 
   @property
+  def validates_clients(self) -> bool:
+    """Whether half of the held-out examples are validation examples."""
+    return (self.evaluate_all and self.validation is not None
+            and self.client_tests is not None
+            and self.client_tests.part == 'train')
+
+  @property
   def all_clients(self) -> list[np.ndarray]:
     """The examples of the clients, and then of those that never take part."""
     return [*self.clients, *self.new_clients]

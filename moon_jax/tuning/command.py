@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Sequence
 import hashlib
+import itertools
 import pathlib
 import time
 
 from moon_jax.cli.grids import Blocks
-from moon_jax.config import parts
+from moon_jax.config import Config, parts
 from moon_jax.data.io.files import HASH_DIGITS
 from moon_jax.errors import require, UserError
 from moon_jax.runs import identity, values
+from moon_jax.simulation import checks
 from moon_jax.tuning import report, search
 from moon_jax.tuning import train as train_lib
 from moon_jax.tuning.train import Arm
@@ -30,44 +32,79 @@ class Tuning:
     self._metric = parts.arguments('tune', self._part)['metric']
     self._num_seeds, self._root = num_seeds, root
     self._file, common = blocks.file, _searched(given)
-    self._arms: list[Arm] = []
+    arms = []
     for block, keys in zip(blocks.settings, self._file.block_keys):
-      self._arms.append(self._arm(blocks.base, block, keys, common))
+      ranges = {**self._file.keys.get('search', {}), **keys.get('search', {})}
+      tasks = {name: x for name, x in block.items()
+               if isinstance(x, tuple) and search.is_task(name)}
+      for task in itertools.product(*tasks.values()):
+        arms.append(self._arm(
+            blocks.base, block | dict(zip(tasks, task)), ranges, common))
+    self._arms = _named(arms)
     train_lib.check(self._arms, self._metric)
 
-  def _arm(self, base, block, keys, common):
-    ranges = {**self._file.keys.get('search', {}), **keys.get('search', {})}
-    axes = {name: search.axis(name, x, f'the values of {name}')
-            for name, x in block.items() if isinstance(x, tuple)} | {
-        name: search.axis(name, x, f'{self._file.name}.toml: search.{name}')
+  def _arm(self, base, block, ranges, common):
+    given = {name: (x, f'the values of {name}') for name, x in block.items()
+             if isinstance(x, tuple)} | {
+        name: (x, f'{self._file.name}.toml: search.{name}')
         for name, x in ranges.items()} | common
+    axes = {name: search.axis(name, *x) for name, x in given.items()}
     fixed = {name: x for name, x in block.items() if name not in axes}
     if both := [name for name, x in block.items()
                 if name in common and isinstance(x, tuple)]:
       raise UserError('', f'--search {both[0]} and --grid {both[0]} exclude '
                       'each other', 'both', 'Remove one of them')
     config = values.replace(base, fixed)
-    name = (' or '.join(map(str, axes['algorithm'].values))
-            if 'algorithm' in axes else str(config.algorithm))
-    count = sum(arm.name.partition(' #')[0] == name for arm in self._arms)
-    return Arm(name + f' #{count + 1}' * bool(count), config, Tuner(
+    first = {name: axis.ends[0] for name, axis in axes.items()}
+    for name, (_, where) in given.items():
+      for end in axes[name].ends:
+        try:
+          checks.validate(values.replace(config, {**first, name: end}))
+        except UserError as error:
+          advice = '. Write integer(A, B)' * (
+              error.requirement == 'must be an integer')
+          error.args = f'{where}: {error}{advice}',
+          raise
+    return Arm('', config, Tuner(
         axes, self._part, config.num_rounds, config.seed))
 
   def plan(self, plan_fn: Callable) -> str:
-    """Returns the plan of the first trials, which `plan_fn` makes of `Runs`."""
+    """Returns what is trained, and the plan of the first trials.
+
+    `plan_fn` makes it of `Runs`, and of how many of their rounds are trained.
+    """
     asked = [(arm, trial) for arm in self._arms for trial in arm.tuner.ask()]
-    runs = train_lib.Trials(asked, self._root)
-    return (f'{self._part}: the plan of the first {len(asked)} trials, if all '
-            'had all rounds; they have '
-            f'{min(trial.rounds for _, trial in asked)}\n{plan_fn(runs)}')
+    runs, total = train_lib.Trials(asked, self._root), 0
+    names: dict[str, list[str]] = {}  # of arms, by what they train
+    for arm in self._arms:
+      counts, last, rounds = arm.tuner.forecast(), 0, 0
+      for end, count in counts.items():
+        rounds, last = rounds + count * (end - last), end
+      again = self._num_seeds * arm.config.num_rounds
+      total += rounds + again
+      words = ', '.join(f'{count} to round {end}'
+                        for end, count in counts.items())
+      names.setdefault((
+          f'trials: {words}, {rounds} rounds' if counts else
+          f'{len(arm.tuner.ask())} trials, and those that {self._part.name} '
+          'asks for later') + f'; new seeds: {self._num_seeds} to round '
+          f'{arm.config.num_rounds}, {again} rounds', []).append(arm.name)
+    trained = total / sum(arm.config.num_rounds for arm, _ in asked)
+    lines = [f'{shown}: {words}' for words, known in names.items()
+             for shown in [', '.join(known) if len(known) < 4 else
+                           f'{known[0]} to {known[-1]}, each of {len(known)}']]
+    return '\n'.join([
+        f'{self._part}: {total:,} rounds in all', *lines,
+        f'The first {len(asked)} trials need the most memory. Times below are '
+        f'of all {total:,} rounds.', plan_fn(runs, trained=trained)])
 
   def run(self, max_runs: int) -> None:
     """Tunes, prints the trials and the report, and writes them."""
     start = time.perf_counter()
-    *found, metric = train_lib.train(
+    found = train_lib.train(
         self._arms, self._metric, self._num_seeds, self._root, max_runs)
-    trials = report.frame(*found, metric)
-    text = (f'{report.text(self._arms, *found, metric)}\n'
+    trials = report.frame(*found)
+    text = (f'{report.text(self._arms, *found)}\n'
             f'this command took {time.perf_counter() - start:.0f} s')
     path = self._path()
     report.write(path, trials, text)
@@ -87,13 +124,32 @@ class Tuning:
 
 
 def _searched(given):
-  """Returns the ranges of --search by name."""
-  common: dict[str, search.Axis] = {}
+  """Returns the range of each name of --search, and how messages begin."""
+  common: dict[str, tuple[str, str]] = {}
   for text in given:
     name, sign, words = text.partition('=')
     require(sign, '', '--search must be NAME=RANGE', repr(text),
             'Write --search learning_rate=log(0.001,0.3)')
     require(name not in common, '', '--search must name each flag once',
             f'{name} twice', 'Remove one of them')
-    common[name] = search.axis(name, words, f'--search {text}')
+    common[name] = words, f'--search {text}'
   return common
+
+
+def _named(arms):
+  """Returns arms with names: the method, and settings in which they differ."""
+  columns = values.columns([arm.config for arm in arms], ())
+  named: list[Arm] = []
+  for arm in arms:
+    axes = arm.tuner.space.axes
+    shown = [' or '.join(map(str, axes['algorithm'].values))
+             if 'algorithm' in axes else str(arm.config.algorithm)]
+    shown += [f'{name}={value}' for name, value in zip(
+        columns, values.shown(arm.config, columns))
+              if name.partition('.')[0] != 'algorithm' and name not in axes
+              and (search.is_task(name) or values.get(arm.config, name) !=
+                   getattr(Config, name, None))]
+    name = ' '.join(shown)
+    count = sum(other.name.partition(' #')[0] == name for other in named)
+    named.append(arm._replace(name=name + f' #{count + 1}' * bool(count)))
+  return named

@@ -6,20 +6,23 @@ import statistics
 import typing
 
 from moon_jax.errors import UserError
+from moon_jax.results import stats
 from moon_jax.runs import directory as directory_lib
 from moon_jax.runs import values
+from moon_jax.tuning import search
 from moon_jax.tuning.train import Arm, Tried
 from moon_jax.tuning.tuner import sign_of
-from moon_jax.view.status import measure
 from moon_jax.view.text import metric as shown
 
 if typing.TYPE_CHECKING:
   import pandas as pd
 
+_WIDTH = 100  # columns of a table, also in a file
 
-def text(arms: Sequence[Arm], tried: Sequence[Tried], again: Sequence[Tried],
-         metric: str) -> str:
-  """Returns the report of a tuning, in a few lines per arm."""
+
+def text(arms: Sequence[Arm], tried: Sequence[Tried], again: Sequence[Tried]
+         ) -> str:
+  """Returns the report of a tuning: a few lines per arm, and differences."""
   lines = []
   for arm in arms:
     of_arm = [x for x in tried if x.arm.name == arm.name]
@@ -31,6 +34,7 @@ def text(arms: Sequence[Arm], tried: Sequence[Tried], again: Sequence[Tried],
     if best is None:
       lines.append('  all trials diverged; nothing is chosen')
       continue
+    metric = of_arm[0].metric
     listed = ', '.join(f'{name}={values.show(x)}'
                        for name, x in best.settings.items())
     lines.append(f'  chosen by {metric.replace("_", " ")} after round '
@@ -43,41 +47,75 @@ def text(arms: Sequence[Arm], tried: Sequence[Tried], again: Sequence[Tried],
       seeds = ', '.join(str(x.trial.settings['seed']) for x in runs)
       lines.append(f'  trained again with the new seeds {seeds}, tested once: '
                    + _tested(runs))
-  return '\n'.join(lines)
+  return '\n'.join(lines + [
+      line for metric in dict.fromkeys(x.tested for x in again)
+      for line in _differences(arms, again, metric)])
 
 
 def _tested(runs):
-  ended = [x.result for x in runs if 'diverged' not in x.result]
+  ended = [x for x in runs if 'diverged' not in x.result]
   note = f'; {len(runs) - len(ended)} diverged' * (len(ended) < len(runs))
   if not ended:
     return f'no result{note}'
-  name = measure(ended[0])
-  numbers = [summary[name] for summary in ended]
+  name = ended[0].tested
+  numbers = [x.result[name] for x in ended]
   spread = f' ± {shown(name, statistics.stdev(numbers))}' if (
       len(numbers) > 1) else ''
   return (f'{name.replace("_", " ")} {shown(name, statistics.fmean(numbers))}'
           f'{spread} (n={len(numbers)}){note}')
 
 
-def frame(tried: Sequence[Tried], again: Sequence[Tried], metric: str
-          ) -> 'pd.DataFrame':
-  """Returns a row per trial, the best of most rounds first.
+def _differences(arms, again, metric):
+  """Returns lines that compare arms in a metric with tuned FedAvg.
+
+  Those of another task have a FedAvg of their own. Without one, it is the first
+  arm.
+  """
+  from moon_jax.results import arms as arms_lib
+  from moon_jax.results import compare, read
+
+  made = {arm.name: arms_lib.Arm({}, arm.config, {
+      seed: run for x in again if x.arm.name == arm.name
+      and 'diverged' not in x.result
+      for run in [read.read(pathlib.Path(x.result['workdir']))]
+      for seed in [(run.config.seed, run.config.split_seed())]
+  }, [], arm.name) for arm in arms}
+  compared, bases = [], []
+  for arm in arms:
+    same = [other for other in arms if search.task(other.config)
+            == search.task(arm.config)]
+    base = next((x for x in same if x.config.algorithm.name == 'fedavg'),
+                same[0])
+    if arm is not base and any(
+        x.tested == metric for x in again if x.arm.name == arm.name):
+      compared.append(made[arm.name])
+      bases.append(made[base.name])
+  table = compare.differences(compare.Compared(
+      [], compared, metric, bases, [])) if compared else None
+  return ['', stats.words(metric), *table.text(_WIDTH)] if table else []
+
+
+def frame(tried: Sequence[Tried], again: Sequence[Tried]) -> 'pd.DataFrame':
+  """Returns a row per trial, for each arm the best of most rounds first.
 
   Rows of what was trained again follow; they have a test result.
   """
   import pandas as pd
 
   names = dict.fromkeys(name for x in tried for name in x.trial.settings)
-  ordered = sorted(tried, key=lambda x: (-x.trial.rounds, -x.trial.rank))
+  arms = [*dict.fromkeys(x.arm.name for x in tried)]
+  ordered = sorted(tried, key=lambda x: (
+      arms.index(x.arm.name), -x.trial.rounds, -x.trial.rank))
   return pd.DataFrame([{
       'method': x.arm.name,
       **{name: value if isinstance(value, int | float | str) else str(value)
          for name in names for value in [x.trial.settings.get(name, '')]},
       'seed': x.trial.settings.get('seed', x.arm.config.seed),
       'rounds': x.trial.rounds,
-      metric: None if x.trial.value is None else (
-          sign_of(metric) * x.trial.value),
-      'test': x.result.get(measure(x.result)) if x in again else None,
+      'metric': x.metric,
+      'value': None if x.trial.value is None else (
+          sign_of(x.metric) * x.trial.value),
+      'test': x.result.get(x.tested) if x in again else None,
       'seconds': round(x.seconds, 2),
       'chosen': x.trial == x.arm.tuner.best,
       'workdir': x.result.get('workdir', '')} for x in [*ordered, *again]])

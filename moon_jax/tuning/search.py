@@ -16,7 +16,7 @@ import zlib
 import numpy as np
 
 from moon_jax import user_code
-from moon_jax.config import parts
+from moon_jax.config import Config, parts
 from moon_jax.errors import require, UserError
 from moon_jax.runs import values
 
@@ -29,6 +29,9 @@ _FIXED = {
     'partition_seed': 'Give one value',
     'num_rounds': 'It is the budget of a trial: give one value',
     'validation_fraction': 'It measures the trials: give one value'}
+# Settings that say what is learned. Each of their values is tuned by itself.
+_TASK = ('dataset', 'train_examples', 'num_clients', 'partition', 'labels',
+         'client_test_fraction', 'new_clients', 'attack')
 
 
 class Axis(NamedTuple):
@@ -45,6 +48,11 @@ class Axis(NamedTuple):
   lower: float = 0
   upper: float = 0
   values: tuple[Any, ...] = ()
+
+  @property
+  def ends(self) -> tuple[Any, ...]:
+    """All values of a choice, or both ends of a range."""
+    return self.values or (self.lower, self.upper)
 
   def at(self, part: float) -> Any:
     """Returns the value at a part of the axis, from 0 to below 1."""
@@ -64,8 +72,7 @@ class Axis(NamedTuple):
     return min(max(float(f'{value:.{_DIGITS}g}'), self.lower), self.upper)
 
   def __str__(self) -> str:
-    ends = self.values if self.kind == 'choice' else (self.lower, self.upper)
-    return f'{self.kind}({", ".join(map(values.show, ends))})'
+    return f'{self.kind}({", ".join(map(values.show, self.ends))})'
 
   def is_edge(self, value: Any) -> bool:
     """Returns whether a better value may lie beyond this one.
@@ -139,6 +146,16 @@ class Space(NamedTuple):
     return found
 
 
+def task(config: Config) -> tuple[Any, ...]:
+  """Returns the values of the settings that say what is learned."""
+  return tuple(getattr(config, name) for name in _TASK)
+
+
+def is_task(name: str) -> bool:
+  """Returns whether a setting says what is learned."""
+  return name.partition('.')[0] in _TASK
+
+
 def axis(name: str, given: Any, where: str, is_setting: bool = True) -> Axis:
   """Returns the axis of a setting: a text such as log(0.1, 1), or a list.
 
@@ -146,12 +163,14 @@ def axis(name: str, given: Any, where: str, is_setting: bool = True) -> Axis:
   Python, may have any values.
 
   Raises:
-    UserError: if it is none, or its values are not those of the setting.
+    UserError: if it is none.
   """
   if is_setting:
     values.check_name(name, where)
     require(name not in _FIXED, '', f'{where}: {name} is not tuned',
             remedy=_FIXED.get(name, ''))
+    require(not is_task(name), '', f'{where}: {name} is not tuned', remedy=
+            f'--grid {name}=V1,V2 tunes the other settings for each value')
   if isinstance(given, Axis):
     return given
   if not isinstance(given, str):
@@ -176,7 +195,4 @@ def axis(name: str, given: Any, where: str, is_setting: bool = True) -> Axis:
   require(match[1] != 'log' or lower > 0, '',
           f'{where} must have numbers above 0', values.show(lower),
           'Write uniform(A, B), or a first number above 0')
-  if is_setting:
-    for end in ends:
-      values.convert(name, end, where)
-  return Axis(match[1], lower, upper)
+  return Axis(match[1], *ends if kinds is int else map(float, ends))

@@ -11,6 +11,7 @@ import functools
 from typing import Any, NamedTuple
 
 from moon_jax.config import Config
+from moon_jax.config.methods import METHODS
 from moon_jax.errors import require, setting, UserError
 from moon_jax.runs import prepare, values
 from moon_jax.runs.run import Runs
@@ -20,6 +21,7 @@ from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.program import Program
 from moon_jax.tuning.methods import Trial
 from moon_jax.tuning.tuner import sign_of, Tuner
+from moon_jax.view import status
 
 
 class Arm(NamedTuple):
@@ -28,6 +30,17 @@ class Arm(NamedTuple):
   name: str
   config: Config  # of what is not tuned
   tuner: Tuner
+
+  @property
+  def part(self) -> str:
+    """The validation examples that choose: for personal models the clients'."""
+    axis = self.tuner.space.axes.get('algorithm')
+    is_personal = all(
+        call.name in METHODS and METHODS[call.name].kind == 'personal'
+        for call in (axis.values if axis else [self.config.algorithm]))
+    return 'validation_personal' if is_personal and (
+        self.config.client_eval != 'cohort'
+        and self.config.client_test_fraction) else 'validation'
 
   def configured(self, settings: Mapping[str, Any]) -> Config:
     """Returns the valid configuration of a trial."""
@@ -48,6 +61,14 @@ class Tried(NamedTuple):
   result: dict[str, Any]  # as of `moon_jax.run_sweep`; of a run that pauses,
   # its "workdir" alone
   seconds: float  # of its rounds
+  metric: str  # which has chosen
+
+  @property
+  def tested(self) -> str:
+    """The metric of test data that says how good it is."""
+    part = 'personal_heldout' if self.metric.startswith(
+        'validation_personal') else 'test'
+    return status.measure(self.result, part) or f'{part}_accuracy'
 
 
 class Pool:
@@ -90,11 +111,11 @@ class Trials(Runs):
                call: Callable | None = None, pool: Pool | None = None):
     """Checks the configurations; see `Runs`."""
     self._trials, self._pool, self._specs = trials, pool or Pool(), {}
-    axes = dict.fromkeys([
-        *['algorithm'] * (len({arm.name for arm, _ in trials}) > 1),
-        *(name for _, trial in trials for name in trial.settings)])
-    super().__init__([arm.configured(trial.settings) for arm, trial in trials],
-                     [*axes], root, call)
+    configs = [arm.configured(trial.settings) for arm, trial in trials]
+    super().__init__(configs, [*dict.fromkeys([
+        *values.columns(configs, ()),
+        *(name for _, trial in trials for name in trial.settings)])],
+                     root, call)
 
   def result(self, index: int) -> dict[str, Any] | None:
     """Returns the result of a run, also of one that pauses."""
@@ -123,31 +144,34 @@ class Trials(Runs):
     """Returns how many trials need no training now."""
     return f'{len(self.ended)} of {len(self.runs)} trials have their rounds'
 
-  def tried(self, metric: str) -> tuple[list[Tried], str]:
-    """Returns the trials with their values, and the metric.
+  def tried(self, metric: str) -> list[Tried]:
+    """Returns the trials with their values.
 
-    It is that of validation examples, unless one is given.
+    The metric is that of validation examples, unless one is given.
     """
     lines = [self.runs[index].workdir.lines()[:trial.rounds]
              for index, (_, trial) in enumerate(self._trials)]
-    metric = metric or next((
-        name for of_run in lines for line in of_run
-        if (name := measure(line, 'validation'))), 'validation_accuracy')
+    metrics = {arm.name: metric or next((
+        name for (other, _), of_run in zip(self._trials, lines)
+        for line in of_run if other.name == arm.name and (
+            name := measure(line, arm.part))), f'{arm.part}_accuracy')
+               for arm, _ in self._trials}
     found = []
     for index, (arm, trial) in enumerate(self._trials):
       result, value = self.result(index) or {}, None
-      recorded = [line[metric] for line in lines[index] if metric in line]
+      name = metrics[arm.name]
+      recorded = [line[name] for line in lines[index] if name in line]
       # One that diverged later had a value, by which it continued.
       if 'diverged' not in result or len(lines[index]) == trial.rounds:
-        require(recorded, f'tune.metric={metric}', 'must be recorded up to '
+        require(recorded, f'tune.metric={name}', 'must be recorded up to '
                 f'round {trial.rounds} of the trials',
                 f'the metrics {", ".join({*lines[index][-1]})}',
                 'Name one of them')
         # None is that of a number that is not finite.
-        value = recorded[-1] and sign_of(metric) * recorded[-1]
+        value = recorded[-1] and sign_of(name) * recorded[-1]
       found.append(Tried(arm, trial._replace(value=value), result, sum(
-          line['seconds'] for line in lines[index])))
-    return found, metric
+          line['seconds'] for line in lines[index]), name))
+    return found
 
 
 def check(arms: Sequence[Arm], metric: str) -> None:
@@ -156,15 +180,22 @@ def check(arms: Sequence[Arm], metric: str) -> None:
   Raises:
     UserError: naming what is missing, such as validation examples.
   """
-  is_validated = sign_of(metric or 'validation_') and (
-      not metric or metric.startswith('validation_'))
+  sign_of(metric or 'validation_')
   for arm in arms:
     config, tuner = arm.config, arm.tuner
-    require(config.validation_fraction or not is_validated,
-            f'validation_fraction={config.validation_fraction}', 'must be '
-            'above 0, since settings are chosen by their accuracy on '
+    chosen_by = metric or arm.part
+    is_personal = chosen_by.startswith('validation_personal')
+    require(config.validation_fraction or not chosen_by.startswith(
+        'validation'), f'validation_fraction={config.validation_fraction}',
+            'must be above 0, since settings are chosen by their accuracy on '
             'validation examples, and never on test data', '',
             f'Give {setting("validation_fraction", 0.1)}')
+    require(not is_personal or config.client_eval != 'cohort' and (
+        config.client_test_fraction), f'tune.metric={metric}',
+            'needs held-out examples of all clients', '',
+            f'Give {setting("client_eval", "all")} '
+            f'{setting("client_eval_every", 1)} '
+            f'{setting("client_test_fraction", 0.2)}')
     require(tuner.space.axes or tuner.tune.is_own, 'tune',
             'needs settings to choose from', 'none',
             'Give --grid learning_rate=0.01,0.1 or '
@@ -173,9 +204,11 @@ def check(arms: Sequence[Arm], metric: str) -> None:
       arm.configured(trial.settings)
     least = min((trial.rounds for trial in tuner.ask()),
                 default=config.num_rounds)
-    require(config.eval_every <= least, f'eval_every={config.eval_every}',
+    every = 'client_eval_every' if is_personal else 'eval_every'
+    require(getattr(config, every) <= least,
+            f'{every}={getattr(config, every)}',
             f'must be at most {least}, the rounds of the first trials', '',
-            f'Give {setting("eval_every", 1)}')
+            f'Give {setting(every, 1)}')
     require(config.checkpoint_every or least == config.num_rounds,
             'checkpoint_every=0', 'must be above 0, since trials continue from '
             'checkpoints', '', 'Remove it')
@@ -188,21 +221,21 @@ def check(arms: Sequence[Arm], metric: str) -> None:
 
 def train(arms: Sequence[Arm], metric: str = '', num_seeds: int = 3,
           root: str = 'runs', max_runs: int = 0
-          ) -> tuple[list[Tried], list[Tried], str]:
+          ) -> tuple[list[Tried], list[Tried]]:
   """Tunes arms side by side, and trains what was chosen with new seeds.
 
   Args:
     arms: `check` has accepted them.
     metric: by which settings are chosen; '' for the accuracy on validation
-      examples, or their loss if the task has none.
+      examples (`Arm.part`), or their loss if the task has none.
     num_seeds: with which the chosen settings train again: those that follow the
       seed of the arm.
     root: directory of the work directories.
     max_runs: the most runs that train together; 0 for as many as fit.
 
   Returns:
-    What was tried, each with its most rounds; what was trained again, whose
-    settings have a seed; and the metric.
+    What was tried, each with its most rounds; and what was trained again, whose
+    settings have a seed.
   """
   call, tried = prepare.once(), {}
 
@@ -227,10 +260,9 @@ def train(arms: Sequence[Arm], metric: str = '', num_seeds: int = 3,
     return runs.tried(metric)
 
   while batch := [(arm, trial) for arm in arms for trial in arm.tuner.ask()]:
-    found, metric = trained(batch)
-    for (arm, trial), x in zip(batch, found):
+    for (arm, trial), x in zip(batch, trained(batch)):
       arm.tuner.tell(trial, x.trial.value)
       tried[arm.name, str(trial.settings)] = x
   chosen = [x for arm in arms if (best := arm.tuner.best)
             for x in again(arm, best.settings)]
-  return [*tried.values()], trained(chosen)[0] if chosen else [], metric
+  return [*tried.values()], trained(chosen) if chosen else []

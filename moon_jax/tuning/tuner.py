@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 import math
 from typing import Any
+import warnings
 
 import jax
 import numpy as np
@@ -80,6 +81,9 @@ class Tuner:
       self._asked = [x for x in (
           x if isinstance(x, Trial) else Trial(dict(x), self.space.num_rounds)
           for x in found) if (str(x.settings), x.rounds) not in known]
+      if found and not self._asked:
+        warnings.warn('the search ends, since tune has returned only settings '
+                      f'that were tried: {found}', stacklevel=2)
     return [*self._asked]
 
   def tell(self, trial: Trial, value: float | None) -> None:
@@ -94,6 +98,21 @@ class Tuner:
     self.history.append(trial._replace(
         value=None if value is None or not math.isfinite(value) else
         float(value)))
+
+  def forecast(self) -> dict[int, int]:
+    """Returns how many trials train up to which round, by round.
+
+    {} if a function of your own decides.
+    """
+    counts: dict[int, int] = {}
+    if not callable(self.tune) and not self.tune.is_own:
+      other = Tuner(self.space.axes, self.tune, self.space.num_rounds,
+                    self.space.seed)
+      while trials := other.ask():
+        for trial in trials:
+          counts[trial.rounds] = counts.get(trial.rounds, 0) + 1
+          other.tell(trial, 0.)
+    return counts
 
   @property
   def best(self) -> Trial | None:

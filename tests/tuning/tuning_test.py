@@ -70,7 +70,7 @@ def test_half_of_the_trials_continue_in_one_program(whole):
   for row in trials:
     lines = small_runs.lines_of(path / row['workdir'])
     assert len(lines) == int(row['rounds'])
-    assert float(row['validation_accuracy']) == lines[-1]['validation_accuracy']
+    assert float(row['value']) == lines[-1][row['metric']]
   # Of those with a round, the best two have continued.
   first = [small_runs.lines_of(path / row['workdir'])[0]['validation_accuracy']
            for row in trials]
@@ -79,7 +79,7 @@ def test_half_of_the_trials_continue_in_one_program(whole):
   assert tested['learning_rate'] == trials[0]['learning_rate']
   last = small_runs.lines_of(path / tested['workdir'])[-1]
   assert float(tested['test']) == last['test_accuracy']
-  best = 100 * float(trials[0]['validation_accuracy'])
+  best = 100 * float(trials[0]['value'])
   assert f'after round 4, {best:.2f}%: ' in text
   assert 'new seeds 1, tested once: test accuracy' in text
   assert compiled['jit(_run_round)'] == 1
@@ -131,36 +131,81 @@ def test_a_killed_tuning_chooses_the_same_whatever_the_test_accuracy(
 
 
 def test_methods_of_a_file_get_the_same_trials(tmp_path):
+  """For each task; those with personal models are chosen and tested by them."""
   (tmp_path / 'two.toml').write_text("""
 tune = "random(trials=2)"
-tune_seeds = 0
 num_rounds = 1
+partition = ["iid", "dirichlet(beta=1)"]
 search = {learning_rate = "log(0.01, 0.1)"}
 [[runs]]
 algorithm = "fedavg"
 [[runs]]
-algorithm = "fedprox"
-search = {"algorithm.mu" = "log(0.01, 1)"}
+algorithm = "ditto"
+search = {"algorithm.lam" = "log(0.01, 1)"}
 """)
   words = [word for word in RUN if not word.startswith(
-      ('--algorithm', '--num_rounds'))]
-  text = tune(tmp_path, 'two.toml', *words)
+      ('--algorithm', '--num_rounds', '--partition'))]
+  text = tune(tmp_path, 'two.toml', *words, '--client_eval=all',
+              '--client_eval_every=1', '--client_test_fraction=0.3')
   rows = rows_of(tmp_path)
-  rates = {method: sorted(row['learning_rate'] for row in rows
-                          if row['method'] == method)
-           for method in ('fedavg', 'fedprox')}
-  assert rates['fedavg'] == rates['fedprox'] and len(rates['fedavg']) == 2
-  assert [bool(row['algorithm.mu']) for row in rows] == [
-      row['method'] == 'fedprox' for row in rows]
-  assert sum(row['chosen'] == 'True' for row in rows) == 2
-  assert 'fedprox: 2 trials' in text
+  arms = [f'{method} partition={partition}' for method in ('fedavg', 'ditto')
+          for partition in ('iid', 'dirichlet(beta=1)')]
+  assert [*dict.fromkeys(row['method'] for row in rows)] == arms
+  trials, again = ({arm: [row for row in rows if row['method'] == arm
+                          and bool(row['test']) == is_new] for arm in arms}
+                   for is_new in (False, True))
+  rates = [sorted(row['learning_rate'] for row in trials[arm]) for arm in arms]
+  assert rates == [rates[0]] * 4 and len({*rates[0]}) == 2
+  for arm, of_arm in trials.items():
+    is_personal = arm.startswith('ditto')
+    assert [bool(row['algorithm.lam']) for row in of_arm] == [is_personal] * 2
+    assert [row['chosen'] for row in of_arm] == ['True', 'False']
+    for row in of_arm:
+      assert row['metric'] == (f'validation{"_personal" * is_personal}'
+                               '_accuracy')
+      last = small_runs.lines_of(tmp_path / row['workdir'])[-1]
+      assert float(row['value']) == last[row['metric']]
+  # Compared with FedAvg of the same task, in what ditto is chosen for.
+  name = 'personal_heldout_accuracy'
+  of_arm = lambda arm: np.array([
+      small_runs.lines_of(tmp_path / row['workdir'])[-1][name]
+      for row in again[arm]])
+  _, differences = text.split('personal held-out accuracy\n')
+  for base, arm in zip(arms[:2], arms[2:]):
+    assert [float(row['test']) for row in again[arm]] == [*of_arm(arm)]
+    mean = 100 * (of_arm(arm) - of_arm(base)).mean()
+    assert f'{mean:+.2f}' in differences and base in differences
+  assert 'p, Holm' in differences and '  3  ' in differences
+
+
+def test_the_plan_of_a_tuning(tmp_path):
+  done = inline.run(
+      *TUNED, '--partition=iid', '--new_clients=0.33', '--client_eval=all',
+      '--client_eval_every=2', '--client_test_fraction=0.25', '--dry_run',
+      cwd=tmp_path)
+  assert done.status == 0, done.err
+  assert '\nfedavg: trials: 4 to round 1, 2 to round 2, 1 to round 4, 8 ' \
+      'rounds; new seeds: 1 to round 4, 4 rounds\n' in done.out
+  # 4 clients with 15 held-out examples each, half for validation: those of the
+  # global model, then two batches per client, and two of the new one.
+  assert ('2 times, each 180 forward passes of examples and 2 steps of 1 new '
+          'client') in done.out
+  assert not (tmp_path / 'runs').exists()
 
 
 @pytest.mark.parametrize('words, message', [
     (['--validation_fraction=0'],
      'validation_fraction=0.0 must be above 0.*Give --validation_fraction=0.1'),
     (['--tune=halving(metric=test_accuracy)'], 'reads no test data'),
-    (['--search=algorithm.mux=log(0.1, 1)'], 'mux'),
+    (['--algorithm=moon', '--search=algorithm.muu=log(0.1, 1)'],
+     '--search algorithm.muu=log.*has the arguments.*Did you mean mu'),
+    (['--search=optimizer.momentum=uniform(0, 1)'],
+     '--search optimizer.momentum=.*must be below 1; got 1'),
+    (['--search=local_epochs=log(1, 9)'],
+     '--search local_epochs=.*must be an integer.*Write integer'),
+    (['--search=partition.beta=log(0.1, 1)'], 'partition.beta is not tuned'),
+    (['--tune=halving(eta=2, rungs=2, metric=validation_personal_accuracy)',
+      '--grid=learning_rate=0.1,0.2'], 'needs held-out examples of all'),
     (['--search=learning_rat=log(0.1, 1)'], "nearest is 'learning_rate'"),
     (['--search=learning_rate=log(0, 1)'], 'must have numbers above 0; got 0'),
     (['--search=learning_rate=log(1, 0.1)'], 'the lower number first'),
@@ -248,6 +293,9 @@ def test_a_function_of_the_history_decides():
     tuner.tell(tuner.best, 1.)
   with pytest.raises(mj.UserError, match='must return settings.*got 5'):
     mj.Tuner({}, lambda history: 5).ask()
+  again = mj.Tuner({}, lambda history: {'x': 1})
+  with pytest.warns(UserWarning, match="only settings that were tried.*'x': 1"):
+    assert asked(again, lambda x: 0.) == [[({'x': 1}, 100)]]
 
 
 def test_own_functions_of_a_command(tmp_path):
@@ -260,7 +308,7 @@ def test_own_functions_of_a_command(tmp_path):
   chosen, diverged = rows_of(tmp_path)
   assert chosen['learning_rate'] == '0.01' and chosen['chosen'] == 'True'
   assert diverged['learning_rate'] == '1e+25'
-  assert not diverged['validation_accuracy']
+  assert not diverged['value']
   assert 'fedavg: 2 trials' in text
 
 
