@@ -24,6 +24,7 @@ Algorithms: `fedavg`, `moon` and all others of docs/methods.md;
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;
 `joint`, for clients that train several models; `robust` rules, `attacks` of
 hostile clients, `compress`, and `asynchronous` rounds.
+Several server models: `topologies`.
 Simulated time: `clock`.
 Simulations: `Federation`, `Simulation`, `Record`; `Program`, which trains
 several federations together.

@@ -1,5 +1,5 @@
 # The public names of moon_jax, each once. `lazy_loader` reads this file.
-from . import leakage, loggers, losses, tasks
+from . import leakage, loggers, losses, tasks, topologies
 from .algorithms import asynchronous, attacks, compress, robust
 from .algorithms.base import Algorithm, Batch, LossAux, Message, View
 from .algorithms.server import with_server_optimizer

@@ -17,8 +17,8 @@ PACKAGE = pathlib.Path(__file__).parents[1] / 'moon_jax'
 LAYERS = (
     'version', 'errors', 'platforms', 'user_code', 'config', 'losses', 'trees',
     'tasks', 'optimizers', 'learning_rates', 'distributed', 'data', 'models',
-    'algorithms', 'methods', 'engine', 'simulation', 'leakage', 'view',
-    'loggers', 'runs', 'cli', 'results', 'tuning', 'doctor', 'train',
+    'algorithms', 'topologies', 'methods', 'engine', 'simulation', 'leakage',
+    'view', 'loggers', 'runs', 'cli', 'results', 'tuning', 'doctor', 'train',
     'data_command', '__main__', 'moon_jax')
 
 MAX_LINES = 60  # of a function, see num_lines

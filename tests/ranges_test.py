@@ -88,8 +88,8 @@ def test_limits_of_an_argument_of_a_part(kind, name, argument):
   for value in accepted:
     call(value)
   for value in refused:
-    of_rounds = kind == 'staleness'  # which is an argument itself
-    shown = rf'{kind}={name}\(.*\): ' if of_rounds else rf'{kind}\.'
+    is_nested = kind in ('staleness', 'graph')  # which are arguments
+    shown = rf'{kind}={name}\(.*\): ' if is_nested else rf'{kind}\.'
     with pytest.raises(UserError, match=(
         f'^--{shown}{argument} must be .*; got {re.escape(str(value))}')):
       call(value)

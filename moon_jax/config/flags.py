@@ -62,7 +62,7 @@ class Facts(NamedTuple):
   # "participation", who takes part and which updates are received; "labels",
   # the labels of training examples; "host", only the host reads it; "rows", a
   # number of rows of the table; "algorithm" and "optimizer", what these values
-  # are compared by. "": runs may not differ.
+  # (and the topology) are compared by. "": runs may not differ.
   is_part: bool = False  # whether it is a `Part`
 
 
@@ -177,13 +177,19 @@ class Config:
       'your own, a function that returns a moon_jax.Algorithm.',
       topic='Method', is_common=True, varies='algorithm', page='methods.md')
 
+  topology: Part = part(
+      'star',
+      'Server models, and the clients that train each: one server (star); '
+      'ifca(clusters), clusters of clients; gossip(graph), clients that '
+      'average with neighbours; hierarchical(edges, period), edge servers; or '
+      'your own.', topic='Server', varies='algorithm', page='many_models.md')
   aggregation: Part = part(
       'average',
       'How the server combines client updates: average; fednova, normalized '
       'updates; scaffold, control variates; or, for methods that send a '
       'model, a rule that is robust against hostile clients, secure_sum, '
-      'matched averaging, or your own rule.', topic='Server',
-      varies='algorithm', page='robust.md')
+      'matched averaging, or your own rule.', varies='algorithm',
+      page='robust.md')
   weighting: str = flag(
       'examples', "Weight of a client's model in the average: its number of "
       'examples, uniform, or its number of batches per epoch.',

@@ -160,6 +160,17 @@ KINDS: dict[str, Kind] = {
         _in('simulation.server_steps', synchronous='Synchronous',
             fedbuff='FedBuff', fedasync='FedAsync'),
         'fedbuff(concurrency=10, buffer_size=5)'),
+    'topology': Kind(
+        _in('topologies.base', 'star') | _in('topologies.clusters', 'ifca')
+        | _in('topologies.graphs', 'gossip')
+        | _in('topologies.edges', 'hierarchical'), 'gossip(graph=ring)',
+        returns='a moon_jax.topologies.Topology',
+        result='moon_jax.topologies.base:Topology',
+        values=('num_clients', 'seed')),
+    'graph': Kind(
+        _in('topologies.graphs', 'ring', 'complete', 'erdos_renyi'),
+        'erdos_renyi(probability=0.1)', returns='edges, an integer array '
+        '[E, 2]', values=('num_nodes', 'seed')),
     'staleness': Kind(
         _in('algorithms.asynchronous', 'constant', 'polynomial', 'hinge'),
         'polynomial(exponent=1)', returns='a function of the staleness',

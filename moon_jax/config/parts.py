@@ -274,7 +274,8 @@ class Parameter(NamedTuple):
                        spelling.remedy(self.name, value, choices))
     if self.kind is Part:
       made = normal(self.part_kind, parse(self.part_kind, value))
-      make(self.part_kind, made)
+      if not kinds.KINDS[self.part_kind].values:
+        make(self.part_kind, made)
       return made
     converted = _converted(self.kind, value)
     if converted is _INVALID:
@@ -507,7 +508,7 @@ def _naming(kind, part, names):
 
   Those of a part that is itself an argument follow its call.
   """
-  if kind != 'staleness':  # which is an argument of rounds
+  if kind not in ('staleness', 'graph'):  # which are arguments
     with errors.naming(**{name: f'{kind}.{name}' for name in names}):
       yield
     return

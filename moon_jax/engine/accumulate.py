@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax
+from jax import lax
 import jax.numpy as jnp
 import optax
 
@@ -21,7 +22,8 @@ class Accumulators(NamedTuple):
   """Sums over the finished jobs of one device, and one row per job."""
 
   clients_J: Any  # client state; unchanged until the job has finished
-  sums: Message  # sums of received messages, `Flat` [R, N]; its `each` is ()
+  sums: Message  # sums of the messages that each server model received, `Flat`
+  # [G, N]; its `each` is ()
   each_J: Any  # Message.each of each received job
   directions: Flat  # sum of (w_i - w^t) / |w_i - w^t|, [R, N]
   drift_J: jax.Array  # |w_i - w^t|; 0 until the job has finished
@@ -29,7 +31,7 @@ class Accumulators(NamedTuple):
   models_J: KeptModels | tuple[()]  # () if RoundProgram.keep_models is False
 
 
-def zeros(clients_J: Any, result_L: Result, num_runs: int,
+def zeros(clients_J: Any, result_L: Result, num_runs: int, num_models: int,
           num_jobs: int) -> Accumulators:
   """Returns the accumulators before any job has finished."""
   def zeros_like(length, tree_L):
@@ -38,7 +40,7 @@ def zeros(clients_J: Any, result_L: Result, num_runs: int,
 
   return Accumulators(
       clients_J=clients_J,
-      sums=zeros_like(num_runs, result_L.message._replace(each=())),
+      sums=zeros_like(num_models, result_L.message._replace(each=())),
       each_J=zeros_like(num_jobs, result_L.message.each),
       directions=zeros_like(num_runs, result_L.update),
       drift_J=jnp.zeros(num_jobs),
@@ -47,16 +49,17 @@ def zeros(clients_J: Any, result_L: Result, num_runs: int,
 
 
 def add(accumulators: Accumulators, has_finished_L: jax.Array,
-        job_L: jax.Array, jobs: Jobs, losses_finite_L: jax.Array,
-        result_L: Result) -> Accumulators:
+        job_L: jax.Array, jobs: Jobs, model_J: jax.Array,
+        losses_finite_L: jax.Array, result_L: Result) -> Accumulators:
   """Adds the results of the lanes whose jobs have finished.
 
   A job with a loss or a result that is not finite is rejected: it changes only
-  its own `finite_J` and `drift_J`. In lanes whose job has not finished, indices
-  and results may have any values, even NaN.
+  its own `finite_J` and `drift_J`. `model_J` is the server model of each job.
+  In lanes whose job has not finished, indices and results may have any values,
+  even NaN.
   """
   num_runs = len(jax.tree.leaves(accumulators.directions)[0])
-  run_L = jobs.run[job_L]
+  run_L, model_L = jobs.run[job_L], model_J[job_L]
   drift_L = jax.vmap(optax.tree.norm)(result_L.update)
   # A finite drift has finite updates.
   is_finite_L = losses_finite_L & jax.vmap(all_finite)((
@@ -64,7 +67,22 @@ def add(accumulators: Accumulators, has_finished_L: jax.Array,
   is_accepted_L = has_finished_L & is_finite_L
   is_accepted_RL = is_accepted_L[None] & (
       run_L[None] == jnp.arange(num_runs)[:, None])
-  is_received_RL = is_accepted_RL & jobs.is_received[job_L][None]
+  is_received_L = jobs.is_received[job_L]
+
+  def add_to_models(sums_G, weight_L, x_L):
+    if not (leaves := jax.tree.leaves(sums_G)) or len(leaves[0]) == num_runs:
+      return add_to(sums_G, is_accepted_RL & is_received_L[None], weight_L, x_L)
+    # One lane after another, so that sums have the same bits on all devices,
+    # and a lane takes no time for the models of others.
+    weight_L = jnp.where(is_accepted_L & is_received_L, weight_L, 0)
+
+    def add_lane(lane, sums_G):
+      return jax.tree.map(
+          lambda sum_G, x_L: sum_G.at[model_L[lane]].add(
+              weight_L[lane] * jnp.where(is_accepted_L[lane], x_L[lane], 0)),
+          sums_G, x_L)
+
+    return lax.fori_loop(0, len(job_L), add_lane, sums_G)
 
   def add_to(sums_R, is_added_RL, weight_L, x_L):
     weight_RL = jnp.where(is_added_RL, weight_L[None], 0)
@@ -90,10 +108,9 @@ def add(accumulators: Accumulators, has_finished_L: jax.Array,
   return Accumulators(
       clients_J=clients_J,
       sums=Message(
-          mean=add_to(sums.mean, is_received_RL, jobs.weight[job_L],
-                      message.mean),
-          total=add_to(sums.total, is_received_RL, jnp.ones(len(job_L)),
-                       message.total)),
+          mean=add_to_models(sums.mean, jobs.weight[job_L], message.mean),
+          total=add_to_models(
+              sums.total, jnp.ones(len(job_L)), message.total)),
       each_J=each_J,
       directions=add_to(accumulators.directions, is_accepted_RL,
                         1 / jnp.maximum(drift_L, _TINY), result_L.update),
@@ -120,22 +137,22 @@ def mean_cosine(sum_of_directions: Flat, n: jax.Array) -> jax.Array:
           / (n * (n - 1)))
 
 
-def cosine_with_mean(variables_R: Variables, jobs: Jobs,
+def cosine_with_mean(variables_G: Variables, model_J: jax.Array, jobs: Jobs,
                      accumulators: Accumulators, directions: Flat
                      ) -> jax.Array:
   """Returns each job's cosine with the sum of all jobs' directions, float [J].
 
   The directions are summed over all devices, the jobs are those of one.
   """
-  def job_cosine(run, model, drift):
+  def job_cosine(run, start, model, drift):
     update = jax.tree.map(
-        lambda w, w_R: w - w_R[run], model['params'], variables_R['params'])
+        lambda w, w_G: w - w_G[start], model['params'], variables_G['params'])
     direction = jax.tree.map(lambda x_R: x_R[run], directions.tree())
     return optax.tree.vdot(update, direction) / jnp.maximum(
         drift * optax.tree.norm(direction), _TINY)
 
   return jax.vmap(job_cosine)(
-      jobs.run, accumulators.models_J.local, accumulators.drift_J)
+      jobs.run, model_J, accumulators.models_J.local, accumulators.drift_J)
 
 
 def where(condition: jax.Array, x: jax.Array, y: Any) -> jax.Array:

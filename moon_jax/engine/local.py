@@ -27,6 +27,7 @@ from moon_jax.engine.flat import Flat
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
 from moon_jax.optimizers import Optimizer
+from moon_jax.topologies.base import STAR, Topology
 
 # Folded into the key of a step, for draws of the network and of the loss; too
 # large to collide with a split key.
@@ -53,6 +54,7 @@ class RoundProgram(NamedTuple):
   # and no two clients share an example
   clip_gradients: bool = False  # whether to clip them to hparams gradient_clip
   unused_hparams: tuple[str, ...] = ()  # see moon_jax.optimizers.make
+  topology: Topology = STAR
 
 
 class TrainData(NamedTuple):

@@ -12,7 +12,13 @@ from moon_jax import platforms
 from moon_jax.algorithms.base import Each, Message, ServerCall
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
-from moon_jax.engine import accumulate, client_store, local, segments
+from moon_jax.engine import (
+  accumulate,
+  client_store,
+  local,
+  model_stack,
+  segments,
+)
 from moon_jax.engine.local import RoundProgram, TrainData
 from moon_jax.engine.schedule import Table
 from moon_jax.engine.state import State
@@ -49,9 +55,12 @@ class RoundMetrics(NamedTuple):
   # finite; a job for which it is False is left out of the round
   finite_R: jax.Array  # bool, whether the next global model and server state
   # are finite
-  server_R: dict[str, jax.Array]  # what `Algorithm.aggregate` records, [R, ...]
+  server_R: dict[str, jax.Array]  # what `Algorithm.aggregate` and
+  # `Topology.mix` record, [R, ...]; the former [R, M, ...] of M models
   cosine_R: jax.Array  # mean cosine over all pairs of updates w_i - w^t; NaN
   # if there are fewer than two
+  model_J: jax.Array  # int32, the model of each job among the M of its run; ()
+  # if M is 1
   # The next two are () unless RoundProgram.keep_models:
   cosine_J: jax.Array  # between the job's update and the mean direction
   models_J: Variables  # the models that the clients themselves use
@@ -77,7 +86,7 @@ class Round:
         out_specs=(WHOLE, SPLIT, RoundMetrics(
             loss_TL=_SPLIT_LANES, extra_TL=_SPLIT_LANES, drift_J=SPLIT,
             finite_J=SPLIT, finite_R=WHOLE, server_R=WHOLE, cosine_R=WHOLE,
-            cosine_J=SPLIT, models_J=SPLIT)),
+            model_J=SPLIT, cosine_J=SPLIT, models_J=SPLIT)),
         check_vma=False), donate_argnums=1)
 
   def lower(self, shared: dict[str, Any], clients_J: Any,
@@ -155,83 +164,125 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
   first_job = lax.axis_index(devices.AXIS) * len(table.jobs.run)
   table = table._replace(job_TL=jnp.where(
       table.job_TL >= 0, table.job_TL - first_job, -1))
-  inputs = segments.Inputs(
-      **shared, hparams=hparams_R, table=table, data=data)
+  inputs = model_stack.stacked(program, segments.Inputs(
+      **shared, hparams=hparams_R, table=table, data=data))
   results, metrics_TL = segments.train(program, inputs, clients_J)
 
-  jobs = table.jobs
+  jobs, num_models = table.jobs, program.topology.num_models
   is_received_J = jobs.is_received & results.finite_J
-  sum_per_run = functools.partial(_sum_per_run, jobs.run, inputs.num_runs)
-  sums, directions, num_moved_R, num_received_R, num_left_out_R, weight_R = (
+  sum_per_model = functools.partial(
+      _sum_per, inputs.model_J, inputs.num_models)
+  sums, directions, num_moved_R, num_received_G, num_left_out_G, weight_G = (
       _sum_over_devices((
           results.sums, results.directions,
-          sum_per_run(results.finite_J & (results.drift_J > 0)),
-          sum_per_run(is_received_J),
-          sum_per_run(jobs.is_received & ~results.finite_J),
-          sum_per_run(jnp.where(is_received_J, jobs.weight, 0)))))
+          _sum_per(jobs.run, inputs.num_runs,
+                   results.finite_J & (results.drift_J > 0)),
+          sum_per_model(is_received_J),
+          sum_per_model(jobs.is_received & ~results.finite_J),
+          sum_per_model(jnp.where(is_received_J, jobs.weight, 0)))))
   # The weights of a run sum to 1 over all its received jobs. If jobs were left
-  # out, dividing by the sum of the remaining weights normalizes them again.
-  total_weight_R = jnp.where(num_left_out_R > 0, weight_R, 1)
+  # out, or have another model, dividing by the sum of the remaining weights
+  # normalizes them again.
+  total_weight_G = jnp.where(
+      (num_left_out_G > 0) | (num_models > 1), weight_G, 1)
   sums = Message(total=sums.total.tree(), mean=jax.vmap(
       lambda mean, weight: jax.tree.map(lambda x: x / weight, mean))(
-          sums.mean.tree(), total_weight_R))
-  message, message_axes = _with_each(
-      sums, results.each_J, jobs, is_received_J, total_weight_R)
-  before = shared['variables'], shared['server']
-  *after, metrics_R = jax.vmap(
-      program.algorithm.aggregate, in_axes=(0, 0, message_axes, 0))(
-          *before, message, _server_calls(inputs))
-  # A run that received no message keeps its state.
-  variables, server = jax.tree.map(
-      functools.partial(accumulate.where, num_received_R > 0), tuple(after),
-      before)
-  cosine_J = ()
+          sums.mean.tree(), total_weight_G))
+  message = _with_each(
+      sums, results.each_J, inputs, is_received_J, total_weight_G)
+  cosine_J: Any = ()
   if program.keep_models:
     cosine_J = accumulate.cosine_with_mean(
-        before[0], jobs, results, directions)
-  shared = {**shared, 'variables': variables, 'server': server,
-            'round': shared['round'] + 1}
+        inputs.variables, inputs.model_J, jobs, results, directions)
+  changed, metrics_R = _aggregated(program, inputs, message, num_received_G)
+  model_J: Any = ()
+  if num_models > 1:
+    mixed = model_stack.mixed(
+        program, inputs, shared['variables'], changed['variables'], weight_G,
+        _server_keys(inputs),
+        results.models_J.local if program.keep_models else (), is_received_J)
+    changed |= {'variables': mixed.models, 'topology': mixed.state}
+    metrics_R = {**metrics_R, **mixed.metrics}
+    model_J = inputs.model_J % num_models
+  shared = {**shared, **changed, 'round': shared['round'] + 1}
   return shared, results.clients_J, RoundMetrics(
       loss_TL=metrics_TL.loss, extra_TL=metrics_TL.extra,
       drift_J=results.drift_J, finite_J=results.finite_J,
       server_R=metrics_R,
-      finite_R=jax.vmap(accumulate.all_finite)((variables, server)),
+      finite_R=jax.vmap(accumulate.all_finite)((
+          shared['variables'], shared['server'])),
       # One run after another, so that sums have the same bits for any R.
       cosine_R=lax.map(
           lambda run: jax.vmap(accumulate.mean_cosine)(*run),
           jax.tree.map(lambda x_R: x_R[:, None], (directions, num_moved_R))
           )[:, 0],
-      cosine_J=cosine_J,
+      model_J=model_J, cosine_J=cosine_J,
       models_J=results.models_J.evaluated if program.keep_models else ())
 
 
-def _server_calls(inputs):
-  """Returns what the server of each run knows of the round, [R]."""
-  keys_R = jax.vmap(lambda key, index: jax.random.fold_in(
+def _aggregated(program, inputs, message, num_received_G):
+  """Returns the next models and server state of each run, and its metrics."""
+  num_models = program.topology.num_models
+  before = inputs.variables, inputs.server
+  *after, metrics_G = jax.vmap(
+      program.algorithm.aggregate, in_axes=(0, 0, message.axes, 0))(
+          *before, message.value, _server_calls(inputs, num_models))
+  # A model that received no message is kept, and so is its server state.
+  after = jax.tree.map(
+      functools.partial(accumulate.where, num_received_G > 0), tuple(after),
+      before)
+  changed = dict(zip(('variables', 'server'), after))
+  if num_models == 1:
+    return changed, metrics_G
+  return jax.tree.map(
+      lambda x_G: x_G.reshape(-1, num_models, *x_G.shape[1:]),
+      (changed, metrics_G))
+
+
+def _server_keys(inputs):
+  """Returns the key of each run and round, for its server, [R]."""
+  return jax.vmap(lambda key, index: jax.random.fold_in(
       jax.random.fold_in(key, index), local.SERVER))(inputs.key, inputs.round)
-  return ServerCall(inputs.hparams, keys_R, inputs.round)
 
 
-def _with_each(sums, each_J, jobs, is_received_J, total_weight_R):
-  """Returns the message of each run, and its axes for vmap.
+def _server_calls(inputs, num_models):
+  """Returns what the server knows of the round for each model, [G]."""
+  calls = ServerCall(inputs.hparams, _server_keys(inputs), inputs.round)
+  if num_models == 1:
+    return calls
+  calls = jax.tree.map(lambda x_R: jnp.repeat(x_R, num_models, axis=0), calls)
+  return calls._replace(key=jax.vmap(jax.random.fold_in)(
+      calls.key, jnp.arange(len(calls.round)) % num_models))
 
-  All runs share the rows of `Message.each`, and have their own weights.
+
+class _Messages(NamedTuple):
+  """The message that each model received."""
+
+  value: Message  # [G, ...]
+  axes: Any  # of vmap over them
+
+
+def _with_each(sums, each_J, inputs, is_received_J, total_weight_G):
+  """Returns the messages with the rows of `Message.each`.
+
+  All models share the rows of `Message.each`, and have their own weights.
   """
   if not jax.tree.leaves(each_J):
-    return sums, 0
+    return _Messages(sums, 0)
   # Jobs that were not received may have any values, zeros included.
-  rows_J = (each_J, jobs.run, jobs.client, is_received_J,
-            jobs.weight / total_weight_R[jobs.run])
+  jobs, model_J = inputs.table.jobs, inputs.model_J
+  rows_J = (each_J, model_J, jobs.client, is_received_J,
+            jobs.weight / total_weight_G[model_J])
   if lax.axis_size(devices.AXIS) > 1:
     rows_J = jax.tree.map(
         lambda x_J: lax.all_gather(x_J, devices.AXIS, tiled=True), rows_J)
-  each_J, run_J, client_J, is_received_J, weight_J = rows_J
-  is_received_RJ = is_received_J[None] & (
-      run_J[None] == jnp.arange(len(total_weight_R))[:, None])
-  each = Each(each_J, jnp.where(is_received_RJ, weight_J[None], 0),
-              is_received_RJ, client_J)
+  each_J, model_J, client_J, is_received_J, weight_J = rows_J
+  is_received_GJ = is_received_J[None] & (
+      model_J[None] == jnp.arange(len(total_weight_G))[:, None])
+  each = Each(each_J, jnp.where(is_received_GJ, weight_J[None], 0),
+              is_received_GJ, client_J)
   axes = Each(value=None, weight=0, is_received=0, client=None)
-  return sums._replace(each=each), Message(0, 0, axes)
+  return _Messages(sums._replace(each=each), Message(0, 0, axes))
 
 
 def _sum_over_devices(tree):
@@ -245,6 +296,6 @@ def _sum_over_devices(tree):
   return unravel(lax.psum(flat, devices.AXIS))
 
 
-def _sum_per_run(run_J, num_runs, x_J):
-  """Returns the sum over the jobs of each run, float32 [R]."""
-  return jnp.zeros(num_runs).at[run_J].add(x_J.astype(jnp.float32))
+def _sum_per(owner_J, count, x_J):
+  """Returns the sum over the jobs of each run or model, float32 [count]."""
+  return jnp.zeros(count).at[owner_J].add(x_J.astype(jnp.float32))

@@ -36,13 +36,20 @@ class Inputs(NamedTuple):
   Job indices in the table count from the first job of the device.
   """
 
-  variables: Variables  # the global models, [R, ...]
-  server: Any  # server state, [R, ...]
+  variables: Variables  # the server models, [G, ...], R of them, or R M
+  server: Any  # server state of each, [G, ...]
   round: jax.Array  # int32 [R], from 0
   key: jax.Array  # random keys, [R]
   hparams: Hyperparameters  # [R]
   table: Table
   data: TrainData
+  topology: Any = ()  # state of the topology, [R, ...]
+  model_J: Any = None  # int32 [J], the server model of each job, 0 to G - 1
+
+  @property
+  def num_models(self) -> int:
+    """G."""
+    return len(jax.tree.leaves(self.variables)[0])
 
   @property
   def num_runs(self) -> int:
@@ -51,6 +58,10 @@ class Inputs(NamedTuple):
   def run_of(self, j) -> jax.Array | int:
     """Returns the run of job `j`; with R = 1 a constant, as `_axes` needs."""
     return self.table.jobs.run[j] if self.num_runs > 1 else 0
+
+  def model_of(self, j) -> jax.Array | int:
+    """Returns the server model of job `j`; with G = 1 a constant."""
+    return self.model_J[j] if self.num_models > 1 else 0
 
 
 def train(program: RoundProgram, inputs: Inputs, clients_J: Any
@@ -63,7 +74,7 @@ def train(program: RoundProgram, inputs: Inputs, clients_J: Any
   def map_lanes(function, job, job_L, is_read_L, *lanes):
     """Calls a function of a job's view and, where `is_read_L`, examples."""
     def call(job, j, is_read, *lane):
-      return function(program, job.view, _own_examples(
+      return function(program, job.view, own_examples(
           program, inputs, j, is_read), *lane)
 
     # Maps over the whole job, since its view may have no lane axis.
@@ -110,8 +121,8 @@ def train(program: RoundProgram, inputs: Inputs, clients_J: Any
     lanes, metrics_TL = lax.fori_loop(
         begin, end, run_row, (lanes, metrics_TL))
     accumulators = accumulate.add(
-        accumulators, ends_L, job_L, table.jobs, lanes.is_finite,
-        map_lanes(finish, job, job_L, ends_L, lanes))
+        accumulators, ends_L, job_L, table.jobs, inputs.model_J,
+        lanes.is_finite, map_lanes(finish, job, job_L, ends_L, lanes))
     return lanes, accumulators, metrics_TL
 
   # A Python 0 has a weak type, which would trace run_segment twice.
@@ -129,7 +140,7 @@ def own_model(program: RoundProgram, inputs: Inputs, clients_J: Any,
   """
   view = local.with_examples(
       program, _view(program, inputs, clients_J, j),
-      _own_examples(program, inputs, j, is_read=True))
+      own_examples(program, inputs, j, is_read=True))
   algorithm = program.algorithm
   return (algorithm.personal_model or algorithm.local_model)(
       algorithm.start(view), view)
@@ -165,21 +176,22 @@ def _initial(program, inputs, clients_J, map_lanes, step_lanes):
   lanes, metrics_L, result_L = jax.eval_shape(
       run_once, jnp.zeros(num_lanes, jnp.int32))
   accumulators = accumulate.zeros(
-      clients_J, result_L, inputs.num_runs, len(inputs.table.jobs.run))
+      clients_J, result_L, inputs.num_runs, inputs.num_models,
+      len(inputs.table.jobs.run))
   return zeros((), lanes), accumulators, zeros((num_rows,), metrics_L)
 
 
 def _view(program, inputs, clients_J, j):
   """Returns the view of job `j`."""
-  jobs, run = inputs.table.jobs, inputs.run_of(j)
-  select_run = functools.partial(jax.tree.map, lambda x_R: x_R[run])
+  jobs, run, model = inputs.table.jobs, inputs.run_of(j), inputs.model_of(j)
+  select_model = functools.partial(jax.tree.map, lambda x_G: x_G[model])
   return View(
-      variables=select_run(inputs.variables),
+      variables=select_model(inputs.variables),
       server=base.answer(
-          program.algorithm, select_run(inputs.server),
+          program.algorithm, select_model(inputs.server),
           Receiver(jobs.client[j], jobs.staleness[j])),
       client=jax.tree.map(lambda x_J: x_J[j], clients_J),
-      hparams=select_run(inputs.hparams),
+      hparams=jax.tree.map(lambda x_R: x_R[run], inputs.hparams),
       num_examples=jobs.num_examples[j],
       num_steps=jobs.num_steps[j],
       round=inputs.round[run],
@@ -197,11 +209,14 @@ def _key(inputs, j):
 def _axes(program, inputs):
   """Returns the lane axes of a `Job` for vmap.
 
-  With R = 1 all lanes share the fields of the run, which have no lane axis.
+  With R = 1 all lanes share the fields of the run, which have no lane axis;
+  with G = 1 they also share the model.
   """
   run_axis = 0 if inputs.num_runs > 1 else None
+  model_axis = 0 if inputs.num_models > 1 else None
   is_per_client = program.algorithm.per_client_broadcast
-  return Job(View(variables=run_axis, server=0 if is_per_client else run_axis,
+  return Job(View(variables=model_axis,
+                  server=0 if is_per_client else model_axis,
                   client=0, hparams=run_axis, num_examples=0, num_steps=0,
                   round=run_axis, client_id=0, key=0, label_counts=0),
              key=0)
@@ -215,7 +230,8 @@ def _jobs_of_lanes(program, inputs, clients_J, job_L):
   return jax.vmap(make_job, out_axes=_axes(program, inputs))(job_L)
 
 
-def _own_examples(program, inputs, j, is_read):
+def own_examples(program: RoundProgram, inputs: Inputs, j: jax.Array,
+                 is_read: Any) -> Examples:
   """Returns the examples of a job, none of them unless `is_read`."""
   own = inputs.table.own
 

@@ -13,6 +13,7 @@ from moon_jax.distributed import devices
 from moon_jax.engine import accumulate, client_store
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
+from moon_jax.topologies.base import STAR, Topology
 
 
 class State(NamedTuple):
@@ -21,8 +22,9 @@ class State(NamedTuple):
   Results depend only on the state, the configuration and the data set.
   """
 
-  variables: Variables  # the global models, [R, ...]
-  server: Any  # server state of the algorithm, [R, ...]
+  variables: Variables  # the global models, [R, ...]; [R, M, ...] if the
+  # topology has M > 1 of them
+  server: Any  # server state of the algorithm, for each global model
   clients: Any  # client state on the host, in one of the forms of
   # `moon_jax.engine.client_store`; a round updates it in place
   round: Any  # int32 [R], the number of finished rounds
@@ -30,7 +32,12 @@ class State(NamedTuple):
   # folds its index in
   history: Any = ()  # of a run whose clients are selected by it
   # (`moon_jax.data.selection.History`); only the host reads it
+  topology: Any = ()  # state of the topology, [R, ...]
 
+
+# Folded into the key of the initial model, for those of other server models;
+# larger than all clients.
+_MODELS = 0x6d6f6465
 
 # Optimizing it would take longer than running it, which is done once.
 _RUN_ONCE = {'xla_backend_optimization_level': 1}
@@ -40,7 +47,8 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
          num_clients: int, example: jax.Array,
          variables: Variables | None = None,
          fill: Callable[[Any, int], Any] = client_store.filled,
-         jitted: dict[str, Callable] | None = None) -> State:
+         jitted: dict[str, Callable] | None = None,
+         topology: Topology = STAR) -> State:
   """Returns the state before the first round, with one run per seed.
 
   Args:
@@ -54,6 +62,8 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
       all clients of a run begin.
     jitted: functions that an earlier call with this model, algorithm and
       example has compiled, or an empty dict, which gets them.
+    topology: has M models. Clients begin with the state that the first of them
+      gives.
   """
   jitted = {} if jitted is None else jitted
 
@@ -67,7 +77,12 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
   def init_run(key, given):
     init_key, run_key = jax.random.split(key)
     variables = start(init_key, given)
-    return variables, algorithm.init_server(variables), init_key, run_key
+    if topology.num_models == 1:
+      return variables, algorithm.init_server(variables), init_key, run_key
+    variables = _all_models(topology, variables, lambda m: model.init(
+        jax.random.fold_in(jax.random.fold_in(init_key, _MODELS), m), example))
+    return (variables, jax.vmap(algorithm.init_server)(variables), init_key,
+            run_key)
 
   def init_client(init_key, client, given):
     key = jax.random.fold_in(init_key, client)
@@ -87,9 +102,23 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
   else:
     init_clients = jitted.setdefault(
         'clients', jax.jit(jax.vmap(algorithm.init_client)))
-    clients = fill(init_clients(variables), num_clients)
+    clients = fill(init_clients(
+        variables if topology.num_models == 1
+        else jax.tree.map(lambda x_RM: x_RM[:, 0], variables)), num_clients)
   return State(
-      variables, server, clients, jnp.zeros(len(seeds), jnp.int32), run_keys)
+      variables, server, clients, jnp.zeros(len(seeds), jnp.int32), run_keys,
+      topology=jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * len(seeds)),
+                            topology.init()))
+
+
+def _all_models(topology, first, draw):
+  """Returns the initial models [M, ...], of which the first is given."""
+  if topology.same_start:
+    return jax.tree.map(lambda x: jnp.broadcast_to(
+        x, (topology.num_models, *x.shape)), first)
+  others = jax.vmap(draw)(jnp.arange(1, topology.num_models))
+  return jax.tree.map(
+      lambda x, others: jnp.concatenate([x[None], others]), first, others)
 
 
 def placed(state: State, mesh: Mesh) -> State:

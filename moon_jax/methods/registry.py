@@ -30,6 +30,7 @@ from moon_jax.data import attackers, clock, selection
 from moon_jax.errors import setting, UserError
 from moon_jax.methods import user
 from moon_jax.models.base import Model, Outputs
+from moon_jax.topologies.base import Topology
 
 
 class Traffic(NamedTuple):
@@ -200,6 +201,13 @@ def _idle_rate(config):
   """Returns the probability that a sampled client does not train."""
   stage = config.args('rounds').get('dropout_stage')
   return dropout_rate(config) if stage == 'before_training' else 0
+
+
+def topology_of(config: Config) -> Topology:
+  """Returns the server models and the clients of each."""
+  made = parts.make('topology', config.topology, seed=config.split_seed(),
+                    num_clients=config.num_clients)
+  return made._replace(source=str(config.topology))
 
 
 def clock_of(config: Config) -> clock.Clock | None:

@@ -105,7 +105,7 @@ def from_valid(config: Config, dataset: Dataset | None = None,
     algorithm = registry.make(config, rounds.cohort_size)
   made = Federation(**{
       **{name: getattr(config, name) for name in SETTINGS},
-      'optimizer': config.optimizer,
+      'optimizer': config.optimizer, 'topology': registry.topology_of(config),
       'data': dataset, 'clients': parts.clients, 'model': network,
       'algorithm': algorithm, 'rounds': _with_dropout(config, rounds),
       'learning_rate': learning_rates.make(config),

@@ -21,8 +21,8 @@ from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Algorithm, Batch, Examples, View
 from moon_jax.algorithms.wrap import wrap
 from moon_jax.distributed.devices import SPLIT, WHOLE
+from moon_jax.engine import model_stack, segments
 from moon_jax.engine import round as round_lib
-from moon_jax.engine import segments
 from moon_jax.engine.local import RoundProgram
 from moon_jax.models import Model
 
@@ -77,8 +77,8 @@ def make(program: RoundProgram, mesh: Mesh, data_spec: PartitionSpec
 
   def make_on_device(shared, clients_J, hparams_R, table, data):
     bound = program._replace(model=program.model.with_frozen(data.frozen))
-    inputs = segments.Inputs(
-        **shared, hparams=hparams_R, table=table, data=data)
+    inputs = model_stack.stacked(bound, segments.Inputs(
+        **shared, hparams=hparams_R, table=table, data=data))
 
     def make_model(j):
       model = segments.own_model(bound, inputs, clients_J, j)

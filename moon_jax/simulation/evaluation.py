@@ -158,19 +158,25 @@ def make_evaluate_jobs(program: RoundProgram, mesh: Mesh,
   """Returns the jitted evaluation of the models of J jobs.
 
   It maps (global variables, frozen weights, models_J, test set or (), examples
-  of each set, `OwnExamples` of each set) to `Outcomes` [J] by name: global_own,
-  local_test, and local_NAME for each set. With `has_logits` "logits" are those
+  of each set, `OwnExamples` of each set, model_J) to `Outcomes` [J] by name:
+  global_own, local_test, and local_NAME for each set. `model_J` has the global
+  model of each job, if there are several, and then global_NAME is there for
+  each set; () if there is one. With `has_logits` "logits" are those
   of local_heldout, [J, S, B, ...]. Each device evaluates one job after another.
   `specs` has the partition spec of the examples of each set, own or heldout.
   """
   def evaluate_job(bound, variables, test, examples, job):
-    local, own = job
+    local, own, model = job
+    starts = [variables]
+    if isinstance(model, jax.Array):  # of several server models
+      starts = [jax.tree.map(lambda x_M: x_M[model], variables)]
     outcomes = {}
     if test:
       outcomes['local_test'], = _sums(
           bound, [local], len(test.labels), (), test)
     for name, (index_SB, num_batches) in own.items():
-      models = [local, variables] if name == 'own' else [local]
+      is_compared = name == 'own' or starts[0] is not variables
+      models = [local, *starts] if is_compared else [local]
       outcomes[f'local_{name}'], *of_global = _sums(
           bound, models, num_batches, examples[name], index_SB)
       if of_global:
@@ -181,20 +187,35 @@ def make_evaluate_jobs(program: RoundProgram, mesh: Mesh,
                                      index_SB)
     return outcomes
 
-  def evaluate_on_device(variables, frozen, models_J, test, examples, own):
+  def evaluate_on_device(
+      variables, frozen, models_J, test, examples, own, model_J):
     bound = program._replace(model=program.model.with_frozen(frozen))
     return lax.map(functools.partial(
-        evaluate_job, bound, variables, test, examples), (models_J, own))
+        evaluate_job, bound, variables, test, examples),
+                   (models_J, own, model_J))
 
   return jax.jit(jax.shard_map(
       evaluate_on_device, mesh=mesh,
-      in_specs=(WHOLE, WHOLE, SPLIT, WHOLE, specs, SPLIT), out_specs=SPLIT,
+      in_specs=(WHOLE, WHOLE, SPLIT, WHOLE, specs, SPLIT, SPLIT),
+      out_specs=SPLIT,
       check_vma=False))
 
 
 def _without_batches(x_SB):
   """Returns an array [S, B, ...] with one axis of examples, [S * B, ...]."""
   return x_SB.reshape(-1, *x_SB.shape[2:])
+
+
+def _moments(x_R, weights_M):
+  """Returns mean and standard deviation over models.
+
+  There may be several models for each of the M that have weights.
+  """
+  if weights_M is None:
+    return x_R.mean(), x_R.std()
+  weight_R = np.repeat(weights_M, len(x_R) // len(weights_M))
+  mean = np.average(x_R, weights=weight_R)
+  return mean, np.sqrt(np.average((x_R - mean) ** 2, weights=weight_R))
 
 
 class Evaluator:
@@ -207,6 +228,7 @@ class Evaluator:
     It shares test set and programs with another run's evaluator, `like`.
     """
     self._federation, self._mesh = federation, mesh
+    self._has_one_model = spec.program.topology.num_models == 1
     data = federation.data.with_test_examples(federation.eval_examples)
     self._task, self._frozen = spec.program.model.task, training.frozen
     count = lambda labels: int(self._task.counts(labels).sum())
@@ -311,11 +333,12 @@ class Evaluator:
     num_jobs = len(table.jobs.run)
     models_J = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(
-            (num_jobs, *x.shape), x.dtype,
+            (num_jobs, *x.shape[not self._has_one_model:]), x.dtype,
             sharding=jax.NamedSharding(self._mesh, SPLIT)), variables)
+    model_J = () if self._has_one_model else np.zeros(num_jobs, np.int32)
     kinds = [self._job_arguments(
-        variables, models_J, table, data, np.zeros(num_jobs, bool))]
-    if self._tests is not None:
+        variables, models_J, table, data, np.zeros(num_jobs, bool), model_J)]
+    if self._tests is not None and self._has_one_model:
       kinds.append(self._heldout_arguments(variables))
     return [self._program(*kind) for kind in kinds]
 
@@ -336,15 +359,16 @@ class Evaluator:
   def _run(self, kind, *args):
     return self._program(kind, *args).result()(*args)
 
-  def test(self, variables_R: Variables, round_number: int,
-           wait: Callable) -> dict[str, Any]:
+  def test(self, variables_R: Variables, round_number: int, wait: Callable,
+           weights_M: np.ndarray | None = None) -> dict[str, Any]:
     """Returns the metrics of the task, such as accuracy, and the loss.
 
     The names of metrics begin with those of the sets: test, validation,
     global_train and `Federation.test_sets`, as in test_accuracy. The metrics of
     `Federation.metrics` follow those of the test set. A number that is not
     finite is None, except the loss on the test set. Results are means over the
-    models, and for several models the standard deviation of their metrics too.
+    models, and for several models the standard deviation of their metrics too,
+    with the weights of the M server models.
 
     Raises:
       DivergedError: if the test loss is not finite.
@@ -362,11 +386,11 @@ class Evaluator:
       total = jax.tree.map(lambda *x: np.sum(
           x, 0, np.result_type(x[0], np.int64)), *parts).known()
       for metric, sum_R in total.metrics.items():
-        mean_R = sum_R / count
-        line[f'{name}_{metric}'] = plain(mean_R.mean())
-        if len(mean_R) > 1:
-          line[f'{name}_{metric}_std'] = plain(mean_R.std())
-      loss = float(total.loss.mean() / count)
+        mean, std = _moments(sum_R / count, weights_M)
+        line[f'{name}_{metric}'] = plain(mean)
+        if len(sum_R) > 1:
+          line[f'{name}_{metric}_std'] = plain(std)
+      loss = float(_moments(total.loss, weights_M)[0] / count)
       if name == 'test' and not math.isfinite(loss):
         raise records.diverged(
             f'round {round_number}: the test loss became {loss}',
@@ -393,8 +417,8 @@ class Evaluator:
     clients, labels = (
         self._federation.clients, self._federation.data.train_labels)
     sums_J = devices.read(self._run(*self._job_arguments(
-        variables, last_round.models_J, table, last_round.data, ran_J)),
-                          self._mesh)
+        variables, last_round.models_J, table, last_round.data, ran_J,
+        last_round.metrics.model_J)), self._mesh)
     logits_J = sums_J.pop('logits', ())
     counts = {'own': np.array([
         self._task.counts(labels[clients[i]]).sum()
@@ -402,8 +426,15 @@ class Evaluator:
               'test': np.full(ran_J.sum(), self._counts['test'])}
     of_global = None
     if self._tests is not None:
-      of_global = self._global_outcomes(variables).select(slice(len(clients)))
       client_J = table.jobs.client[ran_J]
+      if self._has_one_model:
+        of_global = self._global_outcomes(variables)
+      else:  # those of other clients are not known
+        counts_C = self._own_counts['heldout']
+        of_global = client_metrics.per_client(
+            client_J, sums_J.pop('global_heldout').select(ran_J),
+            counts_C * np.isin(np.arange(len(counts_C)), client_J))
+      of_global = of_global.select(slice(len(clients)))
       counts['heldout'] = of_global.counts[client_J]
       if len(logits_J):
         sums_J['local_heldout'] = sums_J['local_heldout']._replace(values={
@@ -470,19 +501,21 @@ class Evaluator:
     if names:
       columns['name'] = [
           *names, *(clients_lib.names(federation.new_clients) or ())]
-    of_global = self._global_outcomes(
-        jax.tree.map(lambda x_R: x_R[0], shared['variables'])).known()
     outcomes = self._model_outcomes((client_J, self._run(
         'own', shared, *self._own_arguments(hparams_R, rows, client_J)))
         for client_J in self._batches_of_clients())
     personal = outcomes['heldout']
-    columns |= {'num_heldout': of_global.counts.tolist(),
-                **of_global.columns('global_heldout'),
-                **personal.columns('personal_heldout')}
+    columns |= {'num_heldout': personal.counts.tolist()}
     over, old, new = (
         client_metrics.over_clients, slice(count), slice(count, None))
-    line = over('global_heldout', of_global.select(old)) | over(
-        'personal_heldout', personal.select(old))
+    line: dict[str, Any] = {}
+    if self._has_one_model:
+      of_global = self._global_outcomes(
+          jax.tree.map(lambda x_R: x_R[0], shared['variables'])).known()
+      columns |= of_global.columns('global_heldout')
+      line |= over('global_heldout', of_global.select(old))
+    columns |= personal.columns('personal_heldout')
+    line |= over('personal_heldout', personal.select(old))
     if 'validation' in outcomes:
       line |= over('validation_personal', outcomes['validation'].select(old))
     if len(federation.new_clients):
@@ -510,7 +543,7 @@ class Evaluator:
             'models', (), self._frozen, models_J, (),
             dict.fromkeys(self._positions, self._heldout),
             {name: self._held_out_by(client_J, name)
-             for name in self._positions}), self._mesh))
+             for name in self._positions}, ()), self._mesh))
         for client_J, models_J in batches]
     client_J, results = jax.tree.map(lambda *x_J: np.concatenate(x_J), *parts)
     has_J = client_J >= 0
@@ -533,8 +566,9 @@ class Evaluator:
     """Begins to compile `test_all_clients`, but for its last step."""
     variables = jax.tree.map(lambda x_R: x_R[0], shared['variables'])
     client_J = self._batches_of_clients()[0]
-    return [self._program(*self._heldout_arguments(variables)), self._program(
-        'own', shared, *self._own_arguments(hparams_R, rows, client_J))]
+    kinds = [self._heldout_arguments(variables)] * self._has_one_model
+    return [self._program(*kind) for kind in (*kinds, (
+        'own', shared, *self._own_arguments(hparams_R, rows, client_J)))]
 
   def _batches_of_clients(self):
     """Returns the clients of each batch, int [J]; the last may have padding.
@@ -544,7 +578,7 @@ class Evaluator:
     """
     clients, spec = self._federation.all_clients, self._spec
     most = spec.shape.jobs_per_device
-    if spec.shard_size and spec.program.algorithm.reads_examples:
+    if spec.shard_size and self._reads_examples():
       sizes = np.sort(clients_lib.sizes(clients))[::-1]
       most = min(most, int((np.cumsum(sizes) <= spec.shard_size).sum()))
     size = min(most, -(-len(clients) // self._mesh.size)) * self._mesh.size
@@ -563,7 +597,7 @@ class Evaluator:
         zeros, at_J, sizes_J.astype(np.int32), steps_J * (client_J >= 0),
         np.ones(len(at_J), bool), np.zeros(len(at_J), np.float32),
         federation.data.label_counts(indices_J), zeros)
-    is_read = spec.program.algorithm.reads_examples
+    is_read = self._reads_examples()
     own = schedule.own_examples(
         [indices if is_read and client >= 0 else []
          for indices, client in zip(indices_J, client_J)],
@@ -574,12 +608,17 @@ class Evaluator:
         self._mesh, self._training.spec, rows(at_J), table, data)
     return clients_J, hparams_R, table, data
 
+  def _reads_examples(self):
+    """Returns whether clients read examples to make or to choose a model."""
+    program = self._spec.program
+    return program.algorithm.reads_examples or program.topology.needs_losses
+
   def _heldout_arguments(self, variables):
     stacked = jax.tree.map(lambda x: x[None], variables)
     each_fn = BOTH if self._federation.metrics else OUTCOMES
     return each_fn, stacked, self._frozen, self._heldout, self._index_SB
 
-  def _job_arguments(self, variables, models_J, table, data, ran_J):
+  def _job_arguments(self, variables, models_J, table, data, ran_J, model_J):
     """Returns the arguments of `_run` for the models of a table's jobs."""
     examples = {'own': devices.put(
         data._replace(frozen=()), self._mesh, self._specs['own'])}
@@ -589,4 +628,4 @@ class Evaluator:
       own['heldout'] = self._held_out_by(
           np.where(ran_J, table.jobs.client, -1))
     return ('clients', variables, self._frozen, models_J, self._placed['test'],
-            examples, own)
+            examples, own, devices.put(model_J, self._mesh, SPLIT))

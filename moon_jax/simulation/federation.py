@@ -28,6 +28,7 @@ from moon_jax.models.base import Variables
 from moon_jax.simulation import federation_checks
 from moon_jax.simulation.metric_functions import Metric
 from moon_jax.tasks import Task
+from moon_jax.topologies.base import STAR, Topology
 
 
 def _setting(name: str) -> Any:
@@ -50,6 +51,8 @@ class Federation:
       a mapping from the names of clients to them.
     model: the network.
     algorithm: the federated algorithm.
+    topology: the server models and the clients of each: a value of
+      `moon_jax.topologies`; by default one server.
     rounds: who takes part in each round: a value of `moon_jax.rounds`, such as
       `moon_jax.rounds.listed([[0, 3], [1, 2]])`; by default all clients, in any
       number of rounds.
@@ -127,6 +130,7 @@ class Federation:
   clients: Sequence[np.ndarray]
   model: Model
   algorithm: Algorithm
+  topology: Topology = STAR
   rounds: Rounds = rounds_lib.all_clients()
   optimizer: Any = 'sgd'
   learning_rate: LearningRate = _setting('learning_rate')

@@ -30,6 +30,7 @@ from moon_jax.errors import require, setting, UserError
 from moon_jax.methods import user as user_algorithm
 from moon_jax.models import user as user_model
 from moon_jax.simulation import metric_functions
+from moon_jax.topologies.base import Topology
 
 _SAMPLED = 10**6  # numbers that are looked at, of examples throughout the data
 _PART = 2**22  # numbers that are looked at side by side
@@ -96,6 +97,7 @@ def _check_parts(federation):
   _check_algorithm(federation)
   _check_functions(federation)
   _check_rounds(federation)
+  _check_topology(federation)
   std, count = federation.input_noise_std, len(data.train_labels)
   require(std is None or np.shape(std) == (count,), 'input_noise_std',
           f'must have one number for each of the {count} training examples',
@@ -282,6 +284,45 @@ def _check_rounds(federation):
           f'needs at least {least} clients in each round', fewest,
           'Add clients to the rounds, or take a rule that needs fewer')
   _check_staleness(federation)
+
+
+# What counts on the messages of all clients for one model.
+_FOR_ONE_MODEL = ('with_clipping', 'with_adaptive_clipping', 'with_local_noise',
+                  'with_compressed_download')
+
+
+def _check_topology(federation):
+  """Checks that several server models go together with the other parts."""
+  topology, algorithm = federation.topology, federation.algorithm
+  _check_is(Topology, 'topology', topology, 'a value of moon_jax.topologies',
+            'moon_jax.topologies.star() has one server')
+  count, num_clients = topology.num_models, federation.num_clients
+  if count == 1:
+    return
+  got = setting('topology', topology.source or f'{count} models')
+  around = [name for name in algorithm.made_of if name in _FOR_ONE_MODEL]
+  for name, is_met, requirement, remedy in (
+      ('rounds', federation.rounds.max_staleness is None,
+       'synchronous', 'Take rounds without staleness'),
+      ('algorithm', not algorithm.per_client_init,
+       'one whose clients start from a model of the server',
+       'solo and others with per_client_init have none'),
+      ('algorithm', not around, 'one without privacy of clients and without '
+       'compressed downloads, which need one model',
+       f'Remove {", ".join(around)}'),
+      ('algorithm', algorithm.min_received == 1, 'one that makes a model of '
+       'one message', 'Take a rule that needs a single client'),
+      ('new_clients', topology.covers_new_clients or not len(
+          federation.new_clients), 'none: they have no model',
+       'Remove them'),
+      ('init_variables', topology.same_start or (
+          federation.init_variables is None), 'None, so that models differ',
+       'Remove it')):
+    require(is_met, name, f'must be {requirement}, with several server models',
+            got, remedy)
+  require(count <= num_clients or not topology.is_fixed, 'topology',
+          f'must have at most one model for each of the {num_clients} clients',
+          count, 'Make it with num_clients of the federation')
 
 
 def _check_staleness(federation):

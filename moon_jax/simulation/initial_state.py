@@ -45,7 +45,7 @@ def make(specs: Sequence[RoundSpec], mesh: Mesh,
   state = state_lib.init(
       [spec.federation.seed for spec in specs], first.program.model,
       first.program.algorithm, max(sizes), first.example,
-      _init_variables(first), fill, jitted)
+      _init_variables(first), fill, jitted, first.program.topology)
   stores = state.clients
   if first.program.algorithm.draws_per_client:  # C is that of the largest run
     stores = [

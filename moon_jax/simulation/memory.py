@@ -46,13 +46,16 @@ def on_device(run: RoundSpec) -> list[Part]:
   """Returns the parts that each device stores, as a copy or as its share."""
   shape = run.shape
   jobs = shape.jobs_per_device
-  models = 1 + (run.program.keep_models + run.federation.evaluate_all) * jobs
+  models = (run.program.keep_models + run.federation.evaluate_all) * jobs
+  count = run.program.topology.num_models
+  models += 1 if count == 1 else 3 * count  # before and after, and messages
   lanes_per_device = shape.num_lanes // shape.num_devices
   return [
       Part('models', bytes_of(run.model) * models),
       Part('client state of a round, before and after it',
            2 * run.client_bytes * jobs),
-      Part('server state, before and after a round', 2 * run.server_bytes),
+      Part('server state, before and after a round',
+           2 * count * run.server_bytes),
       # Each device has those of its own jobs, and gathers those of all.
       Part('messages side by side', run.each_bytes * jobs * (
           1 + shape.num_devices * (shape.num_devices > 1))),

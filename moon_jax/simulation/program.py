@@ -410,19 +410,27 @@ class Program:
   def evaluate(self, run: int, wait: Callable = operator.call
                ) -> dict[str, Any]:
     """Evaluates the global model; see `Simulation.evaluate`."""
-    own = self.run_at(run)
-    return own.evaluator.test(self._evaluated(run), own.rounds_done, wait)
+    own, topology = self.run_at(run), self.spec.program.topology
+    weights_M = None if topology.num_models == 1 else np.asarray(topology.weigh(
+        jax.tree.map(lambda x_R: x_R[run], self._state.topology),
+        topology.num_models))
+    return own.evaluator.test(
+        self._evaluated(run), own.rounds_done, wait, weights_M)
 
   def _evaluated(self, run):
-    """Returns the models to evaluate: one, or with SOLO each client's."""
+    """Returns the models to evaluate: the server's, or SOLO's clients'."""
     spec, clients = self.runs[run].spec, self.runs[run].clients
     if jax.process_count() > 1 and initial_state.evaluates_clients(spec):
       self._gather_clients()
     clients = (  # on disk none is evaluated, but there is a tree
         clients.initial if isinstance(clients, DiskClients)
         else jax.tree.map(lambda x_RC: x_RC[0], clients))
-    return devices.put(spec.program.algorithm.evaluated(
-        self._global_model(run), clients), self.mesh)
+    evaluated, model = spec.program.algorithm.evaluated, self._global_model(run)
+    if spec.program.topology.num_models > 1:
+      models_M = jax.vmap(evaluated, (0, None))(model, clients)
+      return devices.put(jax.tree.map(
+          lambda x_M: x_M.reshape(-1, *x_M.shape[2:]), models_M), self.mesh)
+    return devices.put(evaluated(model, clients), self.mesh)
 
   def evaluate_clients(self, run: int) -> dict[str, Any]:
     """Evaluates local models; see `Simulation.evaluate_clients`."""

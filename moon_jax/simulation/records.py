@@ -179,7 +179,12 @@ def round_metrics(federation: Federation, index: int, table: Table,
                for name, value_R in metrics.server_R.items() if is_received}
   if 'clients_excluded' in of_server:  # -1 in rows without such a client
     of_server['clients_excluded'] = [
-        client for client in of_server['clients_excluded'] if client >= 0]
+        client for client in np.ravel(of_server['clients_excluded']).tolist()
+        if client >= 0]
+  if len(metrics.model_J) and not federation.topology.is_fixed:
+    line['clients_of_models'] = [
+        sorted(jobs.client[ran_J & (metrics.model_J == model)].tolist())
+        for model in range(federation.topology.num_models)]
   return {name: value for name, value in (of_server | line).items()
           if not metric_functions.is_of_evaluation(name)}
 

@@ -151,7 +151,9 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
       with_task(federation.model, data), algorithm, federation.optimizer,
       augment.AUGMENTATIONS[augmentation], _normalize_fn(data),
       keep_models=(federation.evaluate_clients or federation.keep_local_models
-                   or len(federation.new_clients) > 0),
+                   or len(federation.new_clients) > 0
+                   or federation.topology.needs_updates),
+      topology=federation.topology,
       clip_gradients=federation.gradient_clip > 0,
       unused_hparams=tuple(
           name for name in ('momentum', 'weight_decay')
@@ -526,7 +528,8 @@ class Planner:
     first = self._specs[0]
     if (first.program.freeze_once or first.program.keep_models
         or first.federation.shard_data
-        or first.program.algorithm.reads_examples):
+        or first.program.algorithm.reads_examples
+        or first.program.topology.needs_losses):
       jobs = table.jobs
       table = table._replace(own=schedule.own_examples(
           [self._examples(run, [client])[0] if steps else []

@@ -47,7 +47,9 @@ _RESULTS = {
     'algorithm': 'mj.fedavg()',
     'aggregation': 'mj.robust.trimmed_mean(byzantine)',
     'schedule': 'learning_rate',
-    'clock': 'mj.clock.lognormal(num_clients, seed)'}
+    'clock': 'mj.clock.lognormal(num_clients, seed)',
+    'topology': 'mj.topologies.gossip(num_clients, seed)',
+    'graph': 'np.array([[0, i] for i in range(1, num_nodes)])'}
 
 
 @pytest.fixture
@@ -74,8 +76,13 @@ def test_own_functions_get_the_values_that_the_help_lists(own):
   kinds = [kind for kind, known in KINDS.items() if known.values]
   assert {*kinds} == {*_RESULTS}
   federation = build.federation(
-      own(**{kind: f'own_parts:{kind}' for kind in kinds}))
+      own(**{kind: f'own_parts:{kind}' for kind in kinds
+            if kind not in ('graph', 'topology')}))
   assert [*map(len, federation.clients)] == [50] * 4
+  for gossip in 'own_parts:topology', 'gossip(graph=own_parts:graph)':
+    topology = build.federation(own(topology=gossip)).topology
+    assert topology.num_models == 4
+  assert topology.sent == 2 * 3 / 4  # along the edges of a star
 
 
 @pytest.mark.parametrize('kind, function', [
@@ -89,6 +96,8 @@ def test_own_functions_return_what_their_kind_needs(own, kind, function):
     settings = {'clock': 'lognormal', 'rounds': (
         'fedbuff(concurrency=2, buffer_size=1, staleness=own_parts:'
         f'{function})')}
+  if kind == 'graph':
+    settings = {'topology': f'gossip(graph=own_parts:{function})'}
   with pytest.raises(UserError, match='must return') as error:
     build.federation(own(**settings))
   assert f'{kind}=own_parts:{function}' in str(error.value)

@@ -293,7 +293,7 @@ OTHER = {
     'algorithm': 'fedavg', 'aggregation': 'median', 'optimizer': 'adam',
     'server': 'adam', 'attack': 'sign_flip', 'compress': 'sign',
     'rounds': 'fedbuff(concurrency=4, buffer_size=2)',
-    'privacy': 'client(clip=1)'}
+    'privacy': 'client(clip=1)', 'topology': 'ifca(clusters=2)'}
 
 
 def with_other(config, name):

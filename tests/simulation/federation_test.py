@@ -74,7 +74,7 @@ def test_defaults_are_those_of_the_flags():
   federation, config = tiny_federation.make(), Config()
   names = [name for name in config.to_dict() if name in vars(federation)
            and name not in ('algorithm', 'model', 'metrics', 'optimizer',
-                            'rounds', 'new_clients')]  # which are indices
+                            'rounds', 'topology', 'new_clients')]
   assert len(names) >= 15
   for name in names:
     assert getattr(federation, name) == getattr(config, name), name

@@ -31,7 +31,8 @@ def test_a_mean_that_is_no_number_is_none():
   found = records.round_metrics(federation, 0, table, types.SimpleNamespace(
       finite_J=np.array([True, True]), loss_TL=np.array([[1.], [2.], [0.]]),
       extra_TL={'own': np.array([[1.], [np.nan], [0.]])},
-      drift_J=np.array([.5, 0.]), cosine_R=np.array([np.nan]), server_R={}))
+      drift_J=np.array([.5, 0.]), cosine_R=np.array([np.nan]), server_R={},
+      model_J=()))
   assert found == {'train_loss': 1.5, 'own': None, 'drift': .5}
 
 

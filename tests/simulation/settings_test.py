@@ -112,6 +112,12 @@ PARTS = {
         'fednova')),
         ({'optimizer': 'sgd(momentum=0)'}, (
             'scaffold', 'scaffold(form=niid_bench)'))],
+    'topology': [({'num_clients': 6}, (
+        'star', 'ifca(clusters=2)', 'ifca(clusters=3)',
+        'hierarchical(edges=2)', 'hierarchical(edges=3)',
+        'hierarchical(edges=2, period=2)', 'gossip', 'gossip(graph=complete)',
+        'gossip(graph=erdos_renyi(probability=0.7))', 'gossip(steps=2)',
+        'gossip(order=mix_train)'))],
     'server': [({}, (
         'sgd', 'sgd(learning_rate=0.5)', 'sgd(momentum=0.5)',
         'sgd(momentum=0.5, form=ema)', 'adam', 'adam(learning_rate=0.1)',
@@ -306,6 +312,8 @@ def test_the_seed_reaches_each_draw_of_a_run(changes, fields):
     ({'labels': 'noise', 'partition': 'iid'}, ['data']),
     ({'labels': 'shift', 'dataset': 'digits'}, ['data']),
     (_CLOCK | {'cohort': 'oort', 'partition': 'iid'}, ['rounds']),
+    ({'topology': 'gossip(graph=erdos_renyi(probability=0.7))',
+      'num_clients': 12}, ['topology']),
     ({'attack': 'sign_flip', 'num_clients': 12,
       'partition': 'dirichlet(beta=5)'}, ['algorithm'])])
 def test_the_seed_of_the_partition_reaches_each_draw_of_a_split(

@@ -1,0 +1,109 @@
+"""The server models of R runs with M models each, as one stack of R M models.
+
+The engine trains and aggregates the models of a stack as if each belonged to
+its own run. Here they are put side by side, each job gets its model, and the
+topology mixes the models of each run after a round.
+"""
+
+import functools
+from typing import Any
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+
+from moon_jax.distributed import devices
+from moon_jax.engine import segments
+from moon_jax.engine.local import RoundProgram
+from moon_jax.engine.segments import Inputs
+from moon_jax.models.base import Variables
+from moon_jax.topologies.base import Choice, Mixing, Updates
+
+
+def stacked(program: RoundProgram, inputs: Inputs) -> Inputs:
+  """Returns the inputs of a round with the model of each job.
+
+  Leaves of models and server state are [R, M, ...], and become [R M, ...]; with
+  one model per run they are [R, ...] and stay.
+  """
+  topology, run_J = program.topology, inputs.table.jobs.run
+  if topology.num_models == 1:
+    return inputs._replace(model_J=run_J)
+  flat = functools.partial(jax.tree.map, lambda x_RM: x_RM.reshape(
+      -1, *x_RM.shape[2:]))
+  index_J = lax.map(functools.partial(_choose, program, inputs),
+                    jnp.arange(len(run_J)))
+  return inputs._replace(
+      variables=flat(inputs.variables), server=flat(inputs.server),
+      model_J=run_J * topology.num_models + index_J)
+
+
+def _choose(program, inputs, j):
+  """Returns the index of a job's model among those of its run."""
+  topology, run = program.topology, inputs.run_of(j)
+  of_run = functools.partial(jax.tree.map, lambda x_R: x_R[run])
+  losses = ()
+  if topology.needs_losses:
+    is_job = inputs.table.jobs.num_steps[j] > 0
+    losses = _losses(program, of_run(inputs.variables), segments.own_examples(
+        program, inputs, j, is_job))
+  index = topology.choose(Choice(
+      inputs.table.jobs.client[j], of_run(inputs.topology), losses))
+  return jnp.asarray(index, jnp.int32)
+
+
+def _losses(program, variables_M, examples):
+  """Returns the mean loss of each model on a client's examples, [M]."""
+  def model_loss(variables, batch):
+    outputs, _ = program.model.apply(
+        variables, batch.inputs, batch.mask, train=False)
+    loss_B = program.model.task.loss_B(outputs.logits, batch.labels)
+    return jnp.sum(jnp.where(batch.mask > 0, loss_B, 0))
+
+  def add(sums, batch):
+    losses, count = sums
+    return losses + jax.vmap(model_loss, (0, None))(
+        variables_M, batch), count + batch.mask.sum()
+
+  losses, count = examples.fold(
+      add, (jnp.zeros(program.topology.num_models), jnp.float32(0)))
+  return losses / jnp.maximum(count, 1)
+
+
+def mixed(program: RoundProgram, inputs: Inputs, before: Variables,
+          after: Variables, weight_G: jax.Array, keys_R: jax.Array,
+          local_J: Variables | tuple[()], is_received_J: jax.Array
+          ) -> tuple[Variables, Any, dict[str, jax.Array]]:
+  """Returns models, state of the topology, and metrics of R runs, [R, ...].
+
+  `before` and `after` are models [R, M, ...], `weight_G` the weights of the
+  messages of each, [R M]; `local_J` the models of the jobs of this device.
+  """
+  topology = program.topology
+  num_models = topology.num_models
+  mixing = Mixing(
+      start=before, models=after, weight=weight_G.reshape(-1, num_models),
+      state=inputs.topology, round=inputs.round, key=keys_R)
+  axes = Mixing(0, 0, 0, 0, 0, 0, None)
+  if topology.needs_updates:
+    mixing, axes = _with_updates(mixing, inputs, local_J, is_received_J,
+                                 num_models)
+  return jax.vmap(topology.mix, (axes,))(mixing)
+
+
+def _with_updates(mixing, inputs, local_J, is_received_J, num_models):
+  """Returns the mixing with the updates of all jobs, and its axes for vmap."""
+  model_J, jobs = inputs.model_J, inputs.table.jobs
+  update_J = jax.tree.map(
+      lambda x_J, x_G: x_J - x_G[model_J], local_J['params'],
+      inputs.variables['params'])
+  rows = update_J, jobs.client, model_J, is_received_J
+  if lax.axis_size(devices.AXIS) > 1:
+    rows = jax.tree.map(
+        lambda x_J: lax.all_gather(x_J, devices.AXIS, tiled=True), rows)
+  update_J, client_J, model_J, is_received_J = rows
+  is_received_RJ = is_received_J[None] & (
+      model_J[None] // num_models == jnp.arange(len(mixing.round))[:, None])
+  return (mixing._replace(jobs=Updates(
+      update_J, client_J, model_J % num_models, is_received_RJ)),
+          Mixing(0, 0, 0, 0, 0, 0, Updates(None, None, None, 0)))

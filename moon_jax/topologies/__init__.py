@@ -1,0 +1,16 @@
+"""Topologies: server models, the clients that train each, and their mixing."""
+
+from moon_jax.topologies.base import (
+  Choice,
+  Mixed,
+  Mixing,
+  star,
+  Topology,
+  Updates,
+)
+from moon_jax.topologies.clusters import ifca
+from moon_jax.topologies.edges import hierarchical
+from moon_jax.topologies.graphs import gossip
+
+__all__ = ['Choice', 'Mixed', 'Mixing', 'Topology', 'Updates', 'gossip',
+           'hierarchical', 'ifca', 'star']

@@ -1,0 +1,154 @@
+"""The interface of a topology: which server model each client trains.
+
+A federation has M server models. Each client of a round starts from one of
+them, and its message is averaged into the same one. After that the models may
+be mixed. With one server all clients share a model (M = 1). Clusters of
+clients, edge servers, and nodes of a graph are other topologies:
+
+    choose     the model of each client
+    (training, and the algorithm's `aggregate` for each model)
+    mix        the models that the next round begins with
+
+The functions are pure and run on devices, as those of an `Algorithm` do.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from moon_jax.models.base import Variables
+
+PyTree = Any
+
+
+class Choice(NamedTuple):
+  """What is known when a client gets its model.
+
+  Attributes:
+    client_id: int scalar, the client, from 0.
+    state: state of the topology.
+    losses: float32 [M], the mean loss of each model on the client's training
+      examples; () unless Topology.needs_losses.
+  """
+
+  client_id: jax.Array
+  state: PyTree
+  losses: jax.Array | tuple[()] = ()
+
+
+class Mixing(NamedTuple):
+  """What is known at the end of a round.
+
+  Attributes:
+    start: the models with which the round began, [M, ...].
+    models: those after `Algorithm.aggregate`, [M, ...]; one that received no
+      message has not changed.
+    weight: float32 [M], the weight of the messages that each received; all sum
+      to 1, or to 0 if no message was received.
+    state: state of the topology.
+    round: int scalar, from 0.
+    key: random key of the run and round.
+    jobs: of all clients of the round; () unless Topology.needs_updates.
+  """
+
+  start: Variables
+  models: Variables
+  weight: jax.Array
+  state: PyTree
+  round: jax.Array
+  key: jax.Array
+  jobs: 'Updates | tuple[()]' = ()
+
+
+class Updates(NamedTuple):
+  """The changes of J clients in a round, in any order.
+
+  Attributes:
+    update: w_i - w of the client's model, `Variables['params']`, [J, ...].
+    client: int32 [J].
+    model: int32 [J], the model that each started from.
+    is_received: bool [J]; other rows hold no message and any values.
+  """
+
+  update: PyTree
+  client: jax.Array
+  model: jax.Array
+  is_received: jax.Array
+
+
+class Mixed(NamedTuple):
+  """The result of `Topology.mix`.
+
+  Attributes:
+    models: [M, ...], with which the next round begins.
+    state: state of the topology.
+    metrics: arrays that are recorded as metrics of the round.
+  """
+
+  models: Variables
+  state: PyTree
+  metrics: dict[str, jax.Array] = {}
+
+
+def _start() -> PyTree:
+  return ()
+
+
+def _choose_first(choice: Choice) -> jax.Array:
+  return jnp.int32(0)
+
+
+def _keep(mixing: Mixing) -> Mixed:
+  return Mixed(mixing.models, mixing.state)
+
+
+def _weigh_equally(state: PyTree, num_models: int) -> jax.Array:
+  return jnp.full(num_models, 1 / num_models)
+
+
+class Topology(NamedTuple):
+  """The server models of a federation, and the clients that train each.
+
+  Attributes:
+    num_models: M.
+    init: `() -> state`. Returns the state of the topology, a tree of arrays.
+    choose: `(Choice) -> int scalar`. Returns the model, from 0, that a client
+      starts from and contributes to.
+    mix: `(Mixing) -> Mixed`. Returns the models of the next round.
+    weigh: `(state, num_models) -> float [M]`. Returns the weights of the models
+      in the mean of their test metrics; their sum is 1.
+    same_start: whether all models begin equal; otherwise each is drawn.
+    needs_losses: whether `choose` reads Choice.losses.
+    needs_updates: whether `mix` reads Mixing.jobs.
+    is_fixed: whether each client always has the same model, so that it is not
+      recorded.
+    covers_new_clients: whether clients that never take part have a model.
+    received: models that a client receives in a round, on average.
+    sent: models that it sends.
+    source: the call of a configuration that made it, such as "ifca(k=4)", for
+      messages; '' of a value in Python.
+  """
+
+  num_models: int = 1
+  init: Callable[[], PyTree] = _start
+  choose: Callable[[Choice], jax.Array] = _choose_first
+  mix: Callable[[Mixing], Mixed] = _keep
+  weigh: Callable[[PyTree, int], jax.Array] = _weigh_equally
+  same_start: bool = True
+  needs_losses: bool = False
+  needs_updates: bool = False
+  is_fixed: bool = False
+  covers_new_clients: bool = True
+  received: float = 1.
+  sent: float = 1.
+  source: str = ''
+
+
+STAR = Topology()
+
+
+def star() -> Topology:
+  """One server, whose model all clients train: the default."""
+  return STAR

@@ -1,0 +1,47 @@
+"""Edge servers between the clients and the cloud: hierarchical averaging.
+
+Liu et al., Client-Edge-Cloud Hierarchical Federated Learning, ICC 2020,
+https://arxiv.org/abs/1905.06641, algorithm 1.
+
+    each round:            w^l = sum_{i of edge l} |D_i| w_i / |D^l|
+    every kappa_2 rounds:  w^l = sum_l |D^l| w^l / |D|, for all edges
+
+    kappa_2 -> period, |D^l| -> the examples of the messages that an edge has
+    received since the last of these rounds
+"""
+
+import jax
+import jax.numpy as jnp
+
+from moon_jax.config.parts import checked, Count, FromRun
+from moon_jax.errors import require
+from moon_jax.topologies.base import Mixed, Topology
+
+
+@checked
+def hierarchical(num_clients: FromRun[Count], edges: Count,
+                 period: Count = 1) -> Topology:
+  """Returns edge servers, whose models the cloud averages.
+
+  A round ends at the edges. Clients belong to edges in blocks of their numbers.
+  With one edge, and with period 1 up to rounding, it is FedAvg.
+
+  Args:
+    edges: number of edge servers.
+    period: rounds between two averages of the cloud, kappa_2.
+  """
+  require(edges <= num_clients, 'edges', f'must be at most the {num_clients} '
+          'clients', edges, 'Lower it')
+
+  def mix(mixing):
+    weight_M = mixing.state + mixing.weight
+    share_M = weight_M / jnp.maximum(weight_M.sum(), jnp.finfo(float).tiny)
+    is_cloud = ((mixing.round + 1) % period == 0) & (weight_M.sum() > 0)
+    models = jax.tree.map(lambda x_M: jnp.where(is_cloud, jnp.einsum(
+        'm,m...->...', share_M, x_M, precision='highest'), x_M), mixing.models)
+    return Mixed(models, jnp.where(is_cloud, 0, weight_M))
+
+  return Topology(
+      num_models=edges, init=lambda: jnp.zeros(edges),
+      choose=lambda choice: choice.client_id * edges // num_clients, mix=mix,
+      is_fixed=True, covers_new_clients=False)

@@ -1,0 +1,221 @@
+"""Several server models against plain loops, one client after another."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from topologies import reference
+
+import moon_jax as mj
+from moon_jax.topologies.base import STAR
+from support import federation as fed
+
+SIZES = (13, 40, 8, 21, 30, 16, 9, 24)
+NUM_CLIENTS, ROUNDS = len(SIZES), 10
+_random = np.random.default_rng(1)
+_labels = _random.integers(fed.NUM_CLASSES, size=sum(SIZES) + 20)
+_inputs = _random.normal(size=(len(_labels), 4)) + np.eye(4)[_labels]
+DATA = mj.Dataset(
+    'classes', _inputs[:-20].astype(np.float32), _labels[:-20].astype(np.int32),
+    _inputs[-20:].astype(np.float32), _labels[-20:].astype(np.int32),
+    class_names=('a', 'b', 'c'), mean=(.1,), std=(2.,))
+CLIENTS = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
+# Clients of 3 to 8 in each round; some are lost after training.
+COHORTS = [sorted(_random.choice(
+    NUM_CLIENTS, _random.integers(3, 9), replace=False).tolist())
+           for _ in range(ROUNDS)]
+
+TOPOLOGIES = {
+    'ring': mj.topologies.gossip(NUM_CLIENTS, 0),
+    'random': mj.topologies.gossip(
+        NUM_CLIENTS, 0, 'erdos_renyi(probability=0.5)', steps=2),
+    'mix_train': mj.topologies.gossip(NUM_CLIENTS, 0, order='mix_train'),
+    'edges': mj.topologies.hierarchical(NUM_CLIENTS, 3, period=2),
+    'clusters': mj.topologies.ifca(3)}
+
+
+def federation(topology=STAR, **changes):
+  return mj.Federation(**{
+      'data': DATA, 'clients': CLIENTS, 'model': fed.linear_model(),
+      'algorithm': fed.fedavg(), 'topology': topology, 'shuffle': False,
+      'rounds': mj.rounds.listed(COHORTS), 'learning_rate': .2,
+      'optimizer': 'sgd(momentum=0, weight_decay=0)',
+      'local_epochs': 2, 'batch_size': 8, **changes})
+
+
+def trained(made, num_rounds=ROUNDS):
+  simulation = mj.Simulation(made)
+  return simulation, [simulation.run_round() for _ in range(num_rounds)]
+
+
+def assert_close(one, other, atol=1e-5):
+  for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+    np.testing.assert_allclose(x, y, atol=atol, rtol=0)
+
+
+def rows(models):
+  """Returns the list of models of a stack."""
+  count = len(jax.tree.leaves(models)[0])
+  return [jax.tree.map(lambda x: np.asarray(x)[m], models)
+          for m in range(count)]
+
+
+@pytest.mark.parametrize('name', TOPOLOGIES)
+def test_models_are_those_of_a_plain_loop(name):
+  made = federation(
+      TOPOLOGIES[name],
+      rounds=mj.rounds.with_dropout(
+          mj.rounds.listed(COHORTS), .2, 'after_training'))
+  simulation = mj.Simulation(made)
+  models = rows(simulation.global_model())
+  state = {'weights': np.zeros(len(models))}
+  for index in range(ROUNDS):
+    cohort = made.cohort(mj.selection.begin(NUM_CLIENTS)._replace(
+        num_rounds=np.array(index)))
+    models = LOOPS[name](made, models, cohort, index, state)
+    simulation.run_round()
+  assert_close(rows(simulation.global_model()), models)
+
+
+def received(made, models, cohort, index, choose):
+  """Returns the mean model of the received clients of each, and weights."""
+  messages = {}
+  for client, is_lost in zip(cohort.clients, cohort.lost):
+    if not is_lost:
+      m = choose(client)
+      messages.setdefault(m, []).append((len(made.clients[client]),
+          reference.local_model(made, models[m], client, index)))
+  after = [reference.mean([x for _, x in messages[m]],
+                          [n for n, _ in messages[m]])
+           if m in messages else model for m, model in enumerate(models)]
+  weights = np.array([sum(n for n, _ in messages.get(m, ()))
+                      for m in range(len(models))], float)
+  return after, weights
+
+
+def gossip_loop(edges, steps=1, order='train_mix'):
+  def loop(made, models, cohort, index, state):
+    trained, weights = received(made, models, cohort, index, lambda i: i)
+    there = weights > 0
+    adjacent = np.zeros((NUM_CLIENTS, NUM_CLIENTS), bool)
+    for i, j in edges:
+      adjacent[i, j] = adjacent[j, i] = there[i] and there[j]
+    degree = adjacent.sum(1)
+    w = np.where(adjacent, 1 / (1 + np.maximum(degree[:, None], degree)), 0)
+    w += np.diag(1 - w.sum(1))
+    w = np.linalg.matrix_power(w, steps)
+    mixed = [reference.mean(trained if order == 'train_mix' else models, row)
+             for row in w]
+    if order == 'train_mix':
+      return mixed
+    return [jax.tree.map(lambda x, y, z: x + y - z, *three)
+            for three in zip(mixed, trained, models)]
+  return loop
+
+
+def edges_loop(made, models, cohort, index, state):
+  models, weights = received(
+      made, models, cohort, index, lambda i: i * 3 // NUM_CLIENTS)
+  state['weights'] += weights / max(weights.sum(), 1)
+  if index % 2 and state['weights'].any():
+    models = [reference.mean(models, state['weights'])] * 3
+    state['weights'] = np.zeros(3)
+  return models
+
+
+def clusters_loop(made, models, cohort, index, state):
+  return received(made, models, cohort, index, lambda i: int(np.argmin([
+      reference.mean_loss(made, model, i) for model in models])))[0]
+
+
+RING = [(i, (i + 1) % NUM_CLIENTS) for i in range(NUM_CLIENTS)]
+LOOPS = {
+    'ring': gossip_loop(RING),
+    'random': gossip_loop(mj.topologies.graphs.erdos_renyi(
+        NUM_CLIENTS, 0, .5), 2),
+    'mix_train': gossip_loop(RING, order='mix_train'),
+    'edges': edges_loop, 'clusters': clusters_loop}
+
+
+def test_gossip_on_a_complete_graph_is_fedavg():
+  everyone = dict(rounds=mj.rounds.all_clients(), weighting='uniform')
+  one, _ = trained(federation(**everyone), 3)
+  many, records = trained(federation(mj.topologies.gossip(
+      NUM_CLIENTS, 0, 'complete'), **everyone), 3)
+  for model in rows(many.global_model()):
+    assert_close(model, one.global_model(), 1e-6)
+  assert records[-1].metrics['consensus_distance'] < 1e-6
+  assert many.evaluate()['test_accuracy'] == pytest.approx(
+      one.evaluate()['test_accuracy'])
+
+
+def test_one_model_is_fedavg_to_the_bit():
+  one, records = trained(federation(), 2)
+  for topology in (mj.topologies.ifca(1), mj.topologies.hierarchical(
+      NUM_CLIENTS, 1, period=3)):
+    other, others = trained(federation(topology), 2)
+    assert_close(other.global_model(), one.global_model(), 0)
+    assert [x.metrics for x in records] == [x.metrics for x in others]
+
+
+@pytest.mark.parametrize('name', ['random', 'edges', 'clusters'])
+def test_restored_states_and_runs_in_one_program_have_the_same_numbers(name):
+  made = federation(TOPOLOGIES[name], lanes=2)
+  alone, records = trained(made, 4)
+  first, _ = trained(made, 2)
+  other = mj.Simulation(made)
+  other.restore(first.state_on_host())
+  assert [other.run_round().metrics for _ in range(2)] == [
+      x.metrics for x in records[2:]]
+  assert_close(other.global_model(), alone.global_model(), 0)
+  program = mj.Program([dataclasses.replace(made, seed=1), made])
+  for _ in range(4):
+    _, last = program.run_round([0, 1])
+  for key, value in records[-1].metrics.items():
+    assert last.metrics[key] == (value if isinstance(
+        value, list) else pytest.approx(value, abs=1e-6)), key
+  assert_close(program.global_model(1), alone.global_model())
+
+
+def test_clients_are_evaluated_with_the_model_of_their_cluster():
+  made = federation(
+      TOPOLOGIES['clusters'], evaluate_clients=True, evaluate_all=True,
+      clients=[at[4:] for at in CLIENTS], rounds=mj.rounds.all_clients(),
+      client_tests=mj.ClientTests([at[:4] for at in CLIENTS], 'train'))
+  simulation, _ = trained(made, 3)
+  models = rows(simulation.global_model())
+  columns = simulation.evaluate_clients()['clients']
+  for client in range(NUM_CLIENTS):
+    losses = [reference.mean_loss(made, model, client) for model in models]
+    at = CLIENTS[client][:4]  # held out
+    outputs, _ = made.model.apply(
+        models[np.argmin(losses)], reference.inputs(DATA, at), np.ones(4),
+        train=False)
+    right = (outputs.logits.argmax(-1) == DATA.train_labels[at]).mean()
+    assert columns['personal_heldout_accuracy'][client] == pytest.approx(right)
+
+
+@pytest.mark.parametrize('changes, words', [
+    ({'algorithm': mj.solo()}, 'start from a model of the server'),
+    ({'rounds': mj.rounds.all_clients(), 'algorithm': mj.robust.with_rule(
+        fed.fedavg(), mj.robust.krum(1), None, 8)},
+     'one that makes a model of one message'),
+    ({'init_variables': {}}, 'init_variables must be None'),
+    ({'new_clients': [np.arange(3)], 'topology': TOPOLOGIES['edges']},
+     'new_clients must be none'),
+    ({'topology': mj.topologies.gossip(9, 0)}, 'at most one model'),
+    ({'topology': 'ring'}, 'topology must be a value of moon_jax.topologies')])
+def test_parts_that_need_one_model_are_refused(changes, words):
+  with pytest.raises(mj.UserError, match=words):
+    federation(**{'topology': TOPOLOGIES['clusters'], **changes})
+
+
+@pytest.mark.parametrize('graph, words', [
+    ([[0, 1]], 'must connect all clients; got 6 of 8'),
+    ([[0, 8]], 'nodes from 0 to 7; got 0 to 8'),
+    ([[1, 1]], 'edges between two nodes; got node'),
+    ([0, 1], r'edges, integers \[E, 2\]; got int64 \[2\]')])
+def test_graphs_that_are_none(graph, words):
+  with pytest.raises(mj.UserError, match=words):
+    mj.topologies.gossip(NUM_CLIENTS, 0, np.array(graph))
