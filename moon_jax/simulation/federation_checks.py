@@ -310,6 +310,9 @@ def _check_topology(federation):
       ('algorithm', not around, 'one without privacy of clients and without '
        'compressed downloads, which need one model',
        f'Remove {", ".join(around)}'),
+      ('algorithm', 'num_clients' not in algorithm.needs, 'one that does not '
+       'divide by the number of all clients, which are not those of one model',
+       'fedavg, fedprox and moon are such methods'),
       ('algorithm', algorithm.min_received == 1, 'one that makes a model of '
        'one message', 'Take a rule that needs a single client'),
       ('new_clients', topology.covers_new_clients or not len(

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import numpy as np
+import optax
 import pytest
 from topologies import reference
 
@@ -198,6 +199,7 @@ def test_clients_are_evaluated_with_the_model_of_their_cluster():
 
 @pytest.mark.parametrize('changes, words', [
     ({'algorithm': mj.solo()}, 'start from a model of the server'),
+    ({'algorithm': mj.scaffold(NUM_CLIENTS)}, 'number of all clients'),
     ({'rounds': mj.rounds.all_clients(), 'algorithm': mj.robust.with_rule(
         fed.fedavg(), mj.robust.krum(1), None, 8)},
      'one that makes a model of one message'),
@@ -219,3 +221,28 @@ def test_parts_that_need_one_model_are_refused(changes, words):
 def test_graphs_that_are_none(graph, words):
   with pytest.raises(mj.UserError, match=words):
     mj.topologies.gossip(NUM_CLIENTS, 0, np.array(graph))
+
+
+METHODS = {
+    'moon': fed.moon(), 'fednova': fed.fednova(), 'ditto': mj.ditto(),
+    'momentum': mj.with_server_optimizer(
+        fed.fedavg(), optax.sgd(1., momentum=.9)),
+    'median': mj.robust.with_rule(fed.fedavg(), mj.robust.median(), None, 8)}
+
+
+@pytest.mark.parametrize('name', METHODS)
+def test_models_that_do_not_mix_are_federations_of_their_own(name):
+  """Also the state of servers and clients, and messages side by side."""
+  made = federation(
+      mj.topologies.Topology(num_models=2, choose=lambda choice: choice.client_id % 2),
+      algorithm=METHODS[name], rounds=mj.rounds.all_clients())
+  both, records = trained(made, 3)
+  for m in range(2):
+    one, _ = trained(dataclasses.replace(
+        made, topology=STAR, clients=made.clients[m::2]), 3)
+    assert_close(rows(both.global_model())[m], one.global_model(), 1e-5)
+    state, of_both = one.state_on_host(), both.state_on_host()
+    assert_close(jax.tree.map(lambda x: x[:, m], of_both.server),
+                 state.server, 1e-5)
+    assert_close(jax.tree.map(lambda x: x[:, m::2], of_both.clients),
+                 state.clients, 1e-5)
