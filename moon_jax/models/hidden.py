@@ -8,20 +8,16 @@ entry i is of unit i mod C.
 """
 
 from collections.abc import Mapping
-import re
 from typing import Any
 
 import jax
 
 from moon_jax.errors import require, setting
+from moon_jax.models import widths
 
 # For each array, by path, and each of its axes the layer whose hidden units are
 # its entries, or None: they are inputs, outputs or pixels.
 Axes = Mapping[str, tuple[str | None, ...]]
-
-# The layers of mlp and simple_cnn, from the inputs to the outputs.
-_KNOWN = r'conv\d', r'fc\d', r'proj\d', 'out'
-_MAX_NAMES = 10  # in a message
 
 
 def path_of(keys: Any) -> str:
@@ -46,19 +42,17 @@ def chain(variables: Any, layers: str = '') -> tuple[Axes, dict[str, int]]:
   Raises:
     UserError: if the network has other layers, or they do not fit.
   """
-  arrays = arrays_of(variables)
+  arrays, shapes = arrays_of(variables), widths.by_layer(variables)
+  order = widths.ordered(variables, layers)
   layer_of = {path: path.rpartition('/')[0] for path in arrays}
-  names = sorted({*layer_of.values()}, key=lambda name: (_rank(name), name))
-  order = layers.split() or [name for name in names if _rank(name)]
-  # One array of several axes for each layer.
-  kernels = {layer_of[path]: x.shape for path, x in arrays.items()
-             if x.ndim > 1}
-  are_single = sum(x.ndim > 1 for x in arrays.values()) == len(names)
-  require(len(order) > 1 and sorted(order) == sorted(kernels) == sorted(names)
-          and are_single, 'layers', 'must name all layers of a network other '
-          f'than {setting("model", "mlp")} and simple_cnn, from the inputs to '
-          'the outputs; they must follow each other and have one kernel each',
-          repr(layers), f'Its layers are {", ".join(names[:_MAX_NAMES])}')
+  wrong = sorted({*layer_of.values()} ^ {*order}) + [
+      name for name in order if not all(shapes[name])
+      or sum(len(shape) > 1 for shape in shapes[name]) != 1]
+  require(len(order) > 1 and not wrong, 'layers', 'must be layers that follow '
+          'each other with one kernel each, with '
+          f'{setting("aggregation", "matched")}', ', '.join(wrong or order),
+          'Networks with branches or normalization have others')
+  kernels = {name: widths.kernel_of(shapes[name]) for name in order}
   for before, name in zip(order, order[1:]):
     num_inputs, count = kernels[name][-2], kernels[before][-1]
     is_flattened = len(kernels[name]) < len(kernels[before])
@@ -72,9 +66,3 @@ def chain(variables: Any, layers: str = '') -> tuple[Axes, dict[str, int]]:
                  *[inputs.get(layer_of[path])] * (x.ndim > 1),
                  own.get(layer_of[path])) for path, x in arrays.items()}
   return axes, {name: kernels[name][-1] for name in own}
-
-
-def _rank(name):
-  """Returns the place of a layer among `_KNOWN` from 1 on; 0 of others."""
-  return next((i for i, known in enumerate(_KNOWN, 1)
-               if re.fullmatch(known, name)), 0)

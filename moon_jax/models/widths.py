@@ -43,12 +43,12 @@ def units(variables: Variables, layers: str = '') -> list[tuple[int, ...]]:
   Raises:
     UserError: if the network has other layers, or one does not fit the others.
   """
-  named = _by_layer(variables)
-  order = [name for name in _ordered(variables, layers)
-           if _kernel(named[name])]
+  named = by_layer(variables)
+  order = [name for name in ordered(variables, layers)
+           if kernel_of(named[name])]
   axes, hidden, before = {}, {0}, None
   for name in order:
-    kernel = _kernel(named[name])
+    kernel = kernel_of(named[name])
     is_flat = before is not None and len(kernel) == 2 < len(before)
     size = before[-1] if is_flat else kernel[-2]
     if before is not None and (size not in hidden or kernel[-2] % size):
@@ -78,11 +78,11 @@ def scaled(variables: Variables, layers: str = '') -> list[bool]:
   They are kernel and bias of the hidden layers with a bias, unless the next one
   of `layers` has no kernel.
   """
-  named, order = _by_layer(variables), _ordered(variables, layers)
-  last = [name for name in order if _kernel(named[name])][-1:]
+  named, order = by_layer(variables), ordered(variables, layers)
+  last = [name for name in order if kernel_of(named[name])][-1:]
   found = {name for name, following in zip(order, order[1:])
-           if len(named[name]) > 1 and _kernel(named[name])
-           and _kernel(named[following])} - {*last}
+           if len(named[name]) > 1 and kernel_of(named[name])
+           and kernel_of(named[following])} - {*last}
   return [_layer_of(path) in found
           for path, _ in jax.tree.leaves_with_path(variables)]
 
@@ -116,7 +116,7 @@ def num_bytes(variables: Variables, rate: float, layers: str = '') -> int:
       for x, axes in zip(jax.tree.leaves(variables), units(variables, layers)))
 
 
-def _by_layer(variables) -> dict[str, list[tuple[int, ...]]]:
+def by_layer(variables) -> dict[str, list[tuple[int, ...]]]:
   """Returns the shapes of the parameters of each layer."""
   named: dict[str, list[tuple[int, ...]]] = {}
   for path, x in jax.tree.leaves_with_path({'params': variables['params']}):
@@ -130,14 +130,14 @@ def _layer_of(path):
   return '/'.join(names[:-1] or names)
 
 
-def _kernel(shapes):
+def kernel_of(shapes):
   """Returns the shape of a layer's kernel, () if it has none."""
   return max(shapes, key=len) if max(map(len, shapes)) > 1 else ()
 
 
-def _ordered(variables, layers):
+def ordered(variables, layers):
   """Returns the layers with parameters in the order of the data."""
-  named = _by_layer(variables)
+  named = by_layer(variables)
   within = lambda name, whole: f'{name}/'.startswith(f'{whole}/')
   if layers:
     order = layers.split()
@@ -150,8 +150,8 @@ def _ordered(variables, layers):
   listed = [name for whole in order for name in sorted(named)
             if within(name, whole)]
   missing = [name for name, shapes in named.items()
-             if _kernel(shapes) and name not in listed]
-  if wrong or missing or not any(_kernel(named[name]) for name in listed):
+             if kernel_of(shapes) and name not in listed]
+  if wrong or missing or not any(kernel_of(named[name]) for name in listed):
     raise UserError(
         'layers', 'must name the layers of a network that is not one of '
         'simple_cnn, mlp, resnet18 and resnet50, in the order of the data',
