@@ -282,6 +282,14 @@ def test_robust(here):
   assert isinstance(values['algorithm'], mj.Algorithm)
 
 
+def test_groups_of_clients_with_other_networks(capsys):
+  """The test of the same functions is other_networks_test.py."""
+  example, = programs(section('many_models', 'Clients with other networks'))
+  execute(example, 'many_models.md')
+  last = eval(capsys.readouterr().out.splitlines()[-1])
+  assert len(last) == 2 and min(last) > .8
+
+
 def test_starting_points(here, capsys):
   text = section('workdir', 'Start from a saved model') + section(
       'workdir', 'Save local models')
