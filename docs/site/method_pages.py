@@ -147,7 +147,8 @@ def sizes(name: str) -> tuple[str, str, str]:
   variables, trees = jax.eval_shape(trace, jax.random.key(0))
   count = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
   kept, received, sent = map(count, trees)
-  on_wire = lambda function: function(variables, algorithm.hparams) / 4
+  on_wire = lambda function: np.mean(
+      function(variables, algorithm.hparams)) / 4
   if algorithm.download_bytes:
     received += on_wire(algorithm.download_bytes) - count(variables)
   if algorithm.upload_bytes:

@@ -300,6 +300,9 @@ class Algorithm(NamedTuple):
     evaluated: `(variables, clients) -> variables with a leading axis`. Returns
       the models whose mean test accuracy is reported, from the global model and
       the state of all clients ([C, ...]).
+    evaluated_beside: names of all of these models but the first, which then is
+      the one that metrics are of. The others' have the name as an ending, such
+      as test_accuracy_width_0.5.
     local_model: `(trained, view) -> variables`. Returns the client's version of
       the global model after training, whose distance to the global model is
       recorded.
@@ -327,7 +330,8 @@ class Algorithm(NamedTuple):
     min_received: the fewest messages from which `aggregate` makes a model; a
       round that receives fewer, but one or more, ends the run.
     upload_bytes: `(variables, hparams) -> int`. Returns the bytes of a message
-      on a wire, from the shapes of the model; None if it is sent as it is.
+      on a wire, from the shapes of the model; None if it is sent as it is. An
+      array has those of clients in turn, again and again.
     download_bytes: the same of the global model that the server sends.
     made_of: the functions around it, the innermost one first, and methods that
       not all functions may go around; see `moon_jax.algorithms.order`.
@@ -351,6 +355,7 @@ class Algorithm(NamedTuple):
   local_model: Callable[[Trained, View], Variables]
   personal_model: Callable[[Trained, View], Variables] | None = None
   trains: Callable[[PyTree, Batch, View], PyTree] | None = None
+  evaluated_beside: tuple[str, ...] = ()
   per_client_init: bool = False
   per_client_broadcast: bool = False
   reads_examples: bool = False
@@ -360,8 +365,10 @@ class Algorithm(NamedTuple):
   draws_client_state: bool = False
   needs: Mapping[str, Any] = types.MappingProxyType({})
   min_received: int = 1
-  upload_bytes: Callable[[Variables, Mapping[str, Any]], int] | None = None
-  download_bytes: Callable[[Variables, Mapping[str, Any]], int] | None = None
+  upload_bytes: Callable[
+      [Variables, Mapping[str, Any]], int | np.ndarray] | None = None
+  download_bytes: Callable[
+      [Variables, Mapping[str, Any]], int | np.ndarray] | None = None
   made_of: tuple[str, ...] = ()
   source: str = ''
 

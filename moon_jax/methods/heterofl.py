@@ -89,6 +89,7 @@ def with_widths(rates: Sequence[float], layers: str, is_drawn: bool = False,
     draws_steps: whether a step draws a rate that is at most the client's.
   """
   levels = sorted({*rates})
+  narrow = [rate for rate in levels if rate < 1]
   level_of_client = np.array([levels.index(rate) for rate in rates])
 
   def level_of(view):
@@ -107,7 +108,7 @@ def with_widths(rates: Sequence[float], layers: str, is_drawn: bool = False,
       return (at < size).astype(jnp.float32)
 
     leaves, tree = jax.tree.flatten(variables)
-    return tree.unflatten([
+    return jax.tree.unflatten(tree, [
         widths.mask(jnp.shape(x), axes, of_units)
         for x, axes in zip(leaves, widths.units(variables, layers))])
 
@@ -126,8 +127,8 @@ def with_widths(rates: Sequence[float], layers: str, is_drawn: bool = False,
           params, masks(view.variables, level, view.round)['params'])
     if scale:
       leaves, tree = jax.tree.flatten({'params': params})
-      rate = jnp.asarray(np.float32(levels))[level]
-      params = tree.unflatten([
+      rate = jnp.float32(levels)[level]
+      params = jax.tree.unflatten(tree, [
           x / rate.astype(x.dtype) if is_scaled else x for x, is_scaled in zip(
               leaves, widths.scaled({'params': params}, layers))])['params']
     outputs, variables = model.apply(
@@ -164,8 +165,14 @@ def with_widths(rates: Sequence[float], layers: str, is_drawn: bool = False,
             leaves, jax.tree.leaves(mean['model']), total)]), server, {}
 
   def num_bytes(variables, hparams):
-    return round(np.mean([
-        widths.num_bytes(variables, rate, layers) for rate in rates]))
+    sizes = np.array([
+        widths.num_bytes(variables, rate, layers) for rate in rates])
+    return round(sizes.mean()) if is_drawn else sizes
+
+  def evaluated(variables, clients):
+    slices = [_slice(variables, masks(variables, level, 0))
+              for level in range(len(narrow))]
+    return jax.tree.map(lambda *x: jnp.stack(x), variables, *slices)
 
   return fedavg()._replace(
       start=lambda view: _slice(view.variables, of_view(view)),
@@ -175,7 +182,8 @@ def with_widths(rates: Sequence[float], layers: str, is_drawn: bool = False,
       local_model=lambda trained, view: jax.tree.map(
           lambda part, x, w: jnp.where(part > 0, x, w), of_view(view), trained,
           view.variables),
-      personal_model=lambda trained, view: trained,
+      personal_model=lambda trained, view: trained, evaluated=evaluated,
+      evaluated_beside=tuple(f'width_{rate:g}' for rate in narrow),
       upload_bytes=num_bytes, download_bytes=num_bytes, made_of=('heterofl',))
 
 

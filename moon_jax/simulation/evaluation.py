@@ -230,6 +230,7 @@ class Evaluator:
     self._federation, self._mesh = federation, mesh
     self._has_one_model = spec.program.topology.num_models == 1
     data = federation.data.with_test_examples(federation.eval_examples)
+    self._beside = spec.program.algorithm.evaluated_beside
     self._task, self._frozen = spec.program.model.task, training.frozen
     count = lambda labels: int(self._task.counts(labels).sum())
     # Sets of the global model, by the prefix of their metrics.
@@ -368,7 +369,8 @@ class Evaluator:
     `Federation.metrics` follow those of the test set. A number that is not
     finite is None, except the loss on the test set. Results are means over the
     models, and for several models the standard deviation of their metrics too,
-    with the weights of the M server models.
+    with the weights of the M server models. Models of
+    `Algorithm.evaluated_beside` have metrics of their own.
 
     Raises:
       DivergedError: if the test loss is not finite.
@@ -385,12 +387,16 @@ class Evaluator:
         parts.append(jax.device_get(sums))
       total = jax.tree.map(lambda *x: np.sum(
           x, 0, np.result_type(x[0], np.int64)), *parts).known()
+      step = 1 + len(self._beside)  # models for each model of the server
       for metric, sum_R in total.metrics.items():
-        mean, std = _moments(sum_R / count, weights_M)
+        mean, std = _moments(sum_R[::step] / count, weights_M)
         line[f'{name}_{metric}'] = plain(mean)
-        if len(sum_R) > 1:
+        if len(sum_R) > step:
           line[f'{name}_{metric}_std'] = plain(std)
-      loss = float(_moments(total.loss, weights_M)[0] / count)
+        line |= {f'{name}_{metric}_{other}': plain(
+            _moments(sum_R[i::step] / count, weights_M)[0])
+                 for i, other in enumerate(self._beside, 1)}
+      loss = float(_moments(total.loss[::step], weights_M)[0] / count)
       if name == 'test' and not math.isfinite(loss):
         raise records.diverged(
             f'round {round_number}: the test loss became {loss}',
@@ -404,7 +410,7 @@ class Evaluator:
     federation, data = self._federation, self._federation.data
     if not federation.metrics:
       return {}
-    logits_R = devices.read(logits_R, self._mesh)
+    logits_R = devices.read(logits_R, self._mesh)[::1 + len(self._beside)]
     logits_R = logits_R.reshape(len(logits_R), -1, *logits_R.shape[3:])
     labels = data.with_test_examples(federation.eval_examples).test_labels
     return metric_functions.compute(

@@ -275,15 +275,19 @@ def local_examples(settings: Federation | Config,
           sizes_C, size, settings.last_batch))
 
 
-def wire_bytes(algorithm: Algorithm, traced: Traced) -> tuple[int, int]:
+def wire_bytes(algorithm: Algorithm, traced: Traced
+               ) -> tuple[int | np.ndarray, int | np.ndarray]:
   """Returns the bytes that a client receives and sends in a round.
 
-  `traced` is of an algorithm with the same functions.
+  Arrays have those of clients in turn. `traced` is of an algorithm with the
+  same functions.
   """
   model, hparams = traced.model, algorithm.hparams
-  download, upload = traced.download_bytes, traced.upload_bytes
+  download: int | np.ndarray = traced.download_bytes
+  upload: int | np.ndarray = traced.upload_bytes
   if algorithm.download_bytes is not None:
-    download += algorithm.download_bytes(model, hparams) - bytes_of(model)
+    download = download + algorithm.download_bytes(
+        model, hparams) - bytes_of(model)
   if algorithm.upload_bytes is not None:
     upload = algorithm.upload_bytes(model, hparams)
   return download, upload

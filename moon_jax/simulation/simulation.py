@@ -6,6 +6,7 @@ from typing import Any, SupportsIndex
 import warnings
 
 import jax
+import numpy as np
 
 from moon_jax.engine.state import State
 from moon_jax.errors import DivergedError, UserError
@@ -85,7 +86,8 @@ class Simulation:
   def bytes_per_round(self) -> int:
     """Returns the bytes that clients and server exchange in a round.
 
-    The mean over the rounds done, in the types that are simulated; with
+    The mean over the rounds done, in the types that are simulated, and over
+    clients whose networks differ in size; with
     `moon_jax.compress` those that a wire would carry. Clients download the
     global model, unless each trains its own initial model, and what the server
     broadcasts besides; they upload their message. Those that fail before
@@ -95,7 +97,8 @@ class Simulation:
     federation, spec = self.federation, self._run.spec
     num_trained, num_received = self.planner.mean_counts(
         self.index, self.rounds_done)
-    download, upload = round_spec.wire_bytes(federation.algorithm, spec)
+    download, upload = map(
+        np.mean, round_spec.wire_bytes(federation.algorithm, spec))
     return round(num_trained * download + num_received * upload)
 
   @property

@@ -10,9 +10,12 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.algorithms import base
+from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.models import layers, networks, widths
 from moon_jax.models.base import Options
+from moon_jax.simulation import build
+from support import tiny_federation
 from support.papers import plain
 
 SHAPE = (2, 16, 16, 3)
@@ -79,8 +82,9 @@ def test_a_masked_network_is_the_small_network(name):
   sliced = compact(masked, variables, like)
   assert widths.num_bytes(variables, .25) == sum(
       x.nbytes for x in jax.tree.leaves(like))
-  assert algorithm.upload_bytes(variables, {}) == sum(
-      x.nbytes for tree in (variables, like) for x in jax.tree.leaves(tree)) / 2
+  assert algorithm.upload_bytes(variables, {}).tolist() == [
+      sum(x.nbytes for x in jax.tree.leaves(tree))
+      for tree in (variables, like)]
 
   def trained(network, variables):
     def loss(params):
@@ -201,3 +205,43 @@ def test_the_global_model_has_the_largest_width():
     mj.fjord(('wide',))
   with pytest.raises(UserError, match='cannot go around heterofl, since'):
     mj.with_fednova(mj.heterofl())
+
+
+def test_narrow_networks_are_evaluated_beside_the_global_model():
+  federation = tiny_federation.make(
+      algorithm=mj.heterofl((1., .25)), metrics={'logits': lambda logits,
+                                                 labels: logits})
+  simulation = mj.Simulation(federation)
+  record, = simulation.rounds(1)
+  variables = jax.tree.map(np.array, simulation.global_model())
+  data, model = federation.data, federation.model
+
+  def evaluated(variables):
+    outputs, _ = model.apply(variables, jnp.asarray(data.test_inputs),
+                             jnp.ones(len(data.test_labels)), train=False)
+    return outputs.logits, np.mean(
+        outputs.logits.argmax(1) == data.test_labels)
+
+  logits, accuracy = evaluated(variables)
+  np.testing.assert_allclose(record.metrics['logits'], logits, atol=1e-5)
+  assert record.test_accuracy == pytest.approx(accuracy)
+  for layer, units in ('fc1', 200), ('fc2', 200):
+    variables['params'][layer]['kernel'][:, units // 4:] = 0
+    variables['params'][layer]['bias'][units // 4:] = 0
+  assert record.metrics['test_accuracy_width_0.25'] == pytest.approx(
+      evaluated(variables)[1])
+  assert not any(name.endswith('_std') for name in record.metrics)
+  assert simulation.bytes_per_round() == 3 * sum(
+      widths.num_bytes(simulation.global_model(), rate) for rate in (1., .25))
+
+
+def test_clients_with_narrow_networks_send_sooner(tmp_path):
+  """With a clock whose links are all that takes time."""
+  file = tmp_path / 'clock.csv'
+  file.write_text('seconds_per_example,download,upload\n'
+                  + '1e-9,1e6,1e6\n' * 4)
+  made = build.federation(Config(
+      dataset='digits', model='mlp', num_clients=4, num_rounds=2,
+      algorithm='heterofl(rates=(1, 0.25))', clock=f'file(path={file})',
+      rounds='synchronous(deadline=0.5)'))
+  assert made.rounds.timeline.cohorts == [[1, 3]] * 2
