@@ -272,13 +272,19 @@ def test_the_commands_about_tuning_can_be_planned(tmp_path):
       f'{letter}_{part}': values for part, count in (
           ('train', 400), ('test', 50)) for letter, values in (
           ('x', rng.random((count, 5))), ('y', np.arange(count) % 3))})
-  own, planned, trained = re.findall(
+  loader, = re.findall(r'```python\n([^`]*def tables[^`]*)```', page('data'))
+  (tmp_path / 'own_files.py').write_text(loader, encoding='utf-8')
+  (tmp_path / 'clinics').mkdir()
+  for client in range(12):
+    np.savetxt(tmp_path / f'clinics/{client}.csv', np.column_stack(
+        [rng.random((40, 3)), np.arange(40) % 2]), delimiter=',', header='a')
+  own, planned, trained, of_files = re.findall(
       r'^python -m moon_jax.train (.*tune.*)', page('sweeps'), re.MULTILINE)
   assert planned == f'{trained} --dry_run'
-  for words, count in (own, 9), (trained, 18):
+  for words, count in (own, 9), (trained, 18), (of_files, 18):
     done = inline.run(*shlex.split(words), '--dry_run', cwd=tmp_path)
     assert done.status == 0, done.err
-    assert f'the plan of the first {count} trials' in done.out
+    assert f'\nThe first {count} trials need the most memory' in done.out
 
 
 def test_all_flags_of_sweeps_are_listed():

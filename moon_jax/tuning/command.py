@@ -19,7 +19,11 @@ from moon_jax.tuning.tuner import Tuner
 
 
 class Tuning:
-  """The arms of a command line: one, or one per block of a file."""
+  """The tuning of a command line, or of a file.
+
+  Attributes:
+    arms: one for each block of the file and each task.
+  """
 
   def __init__(self, blocks: Blocks, tune: str, given: Sequence[str],
                num_seeds: int, root: str):
@@ -40,8 +44,8 @@ class Tuning:
       for task in itertools.product(*tasks.values()):
         arms.append(self._arm(
             blocks.base, block | dict(zip(tasks, task)), ranges, common))
-    self._arms = _named(arms)
-    train_lib.check(self._arms, self._metric)
+    self.arms = _named(arms)
+    train_lib.check(self.arms, self._metric)
 
   def _arm(self, base, block, ranges, common):
     given = {name: (x, f'the values of {name}') for name, x in block.items()
@@ -73,10 +77,10 @@ class Tuning:
 
     `plan_fn` makes it of `Runs`, and of how many of their rounds are trained.
     """
-    asked = [(arm, trial) for arm in self._arms for trial in arm.tuner.ask()]
+    asked = [(arm, trial) for arm in self.arms for trial in arm.tuner.ask()]
     runs, total = train_lib.Trials(asked, self._root), 0
     names: dict[str, list[str]] = {}  # of arms, by what they train
-    for arm in self._arms:
+    for arm in self.arms:
       counts, last, rounds = arm.tuner.forecast(), 0, 0
       for end, count in counts.items():
         rounds, last = rounds + count * (end - last), end
@@ -102,9 +106,9 @@ class Tuning:
     """Tunes, prints the trials and the report, and writes them."""
     start = time.perf_counter()
     found = train_lib.train(
-        self._arms, self._metric, self._num_seeds, self._root, max_runs)
+        self.arms, self._metric, self._num_seeds, self._root, max_runs)
     trials = report.frame(*found)
-    text = (f'{report.text(self._arms, *found)}\n'
+    text = (f'{report.text(self.arms, *found)}\n'
             f'this command took {time.perf_counter() - start:.0f} s')
     path = self._path()
     report.write(path, trials, text)
@@ -116,9 +120,9 @@ class Tuning:
     """Returns the directory of what was tried."""
     text = repr([self._part, *(
         (identity.contents(arm.config), arm.tuner.space)
-        for arm in self._arms)])
+        for arm in self.arms)])
     return pathlib.Path(self._root, 'tuning', '-'.join([
-        self._file.name or identity.dataset_in_names(self._arms[0].config),
+        self._file.name or identity.dataset_in_names(self.arms[0].config),
         self._part.name.replace(':', '.'),
         hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]]))
 

@@ -222,7 +222,10 @@ def check(arms: Sequence[Arm], metric: str) -> None:
 def train(arms: Sequence[Arm], metric: str = '', num_seeds: int = 3,
           root: str = 'runs', max_runs: int = 0
           ) -> tuple[list[Tried], list[Tried]]:
-  """Tunes arms side by side, and trains what was chosen with new seeds.
+  """Tunes arms, and trains what was chosen with new seeds.
+
+  Arms with the same programs train side by side, and others after them: a
+  process cannot hold the programs of many methods.
 
   Args:
     arms: `check` has accepted them.
@@ -237,7 +240,23 @@ def train(arms: Sequence[Arm], metric: str = '', num_seeds: int = 3,
     What was tried, each with its most rounds; and what was trained again, whose
     settings have a seed.
   """
-  call, tried = prepare.once(), {}
+  groups: dict[frozenset, list[Arm]] = {}
+  for arm in arms:
+    groups.setdefault(frozenset(
+        agreement.program_key(arm.configured(trial.settings))
+        for trial in arm.tuner.ask()), []).append(arm)
+  call, tried, again = prepare.once(), [], []
+  for i, group in enumerate(groups.values(), 1):
+    if len(groups) > 1:
+      print(f'{i} of {len(groups)}: tunes '
+            f'{", ".join(arm.name for arm in group)}', flush=True)
+    found = _train(group, metric, num_seeds, root, max_runs, call)
+    tried, again = tried + found[0], again + found[1]
+  return tried, again
+
+
+def _train(arms, metric, num_seeds, root, max_runs, call):
+  tried: dict[tuple[str, str], Tried] = {}
 
   def again(arm, settings):
     return [(arm, Trial({**settings, 'seed': arm.config.seed + k},

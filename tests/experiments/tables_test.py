@@ -6,9 +6,12 @@ import tomllib
 
 import pytest
 
+from moon_jax.cli import grids
+from moon_jax.config import Config
 from moon_jax.results import arms as arms_lib
 from moon_jax.results import table_file
 from moon_jax.runs import values
+from moon_jax.tuning import command
 
 TABLES = pathlib.Path(__file__).parents[2] / 'experiments' / 'tables'
 # Published numbers, counted in the publications' tables.
@@ -71,3 +74,16 @@ def test_each_published_number_belongs_to_one_arm(name):
     assert len(found) == 1, (published, len(found))
     assert not found & seen, published  # one number of a kind for an arm
     seen |= found
+
+
+def test_the_tuned_comparison_has_one_budget_for_all_methods():
+  blocks = grids.blocks(
+      Config(), (), [], str(TABLES.parent / 'tuned_comparison.toml'))
+  arms = command.Tuning(
+      blocks, blocks.file.keys['tune'], [], 3, 'runs').arms
+  assert len({arm.name for arm in arms}) == len(arms) == 32
+  assert [*map(str, {str(arm.tuner.forecast()): 0 for arm in arms})] == [
+      '{12: 9, 34: 3, 100: 1}']
+  assert {arm.config.algorithm.name for arm in arms
+          if arm.part == 'validation_personal'} == {
+              'fedper', 'fedrep', 'ditto', 'fedbabu', 'apfl'}
