@@ -255,8 +255,9 @@ def _sorted_clients(arms, metric):
                [*arm.runs.values()], metric)) is not None]
   return [figures.curves_picture(
       'sorted-clients', lines, stats.label(metric), 'clients, the lowest first',
-      'Each client after its last evaluation, sorted; the mean and the range '
-      'over runs of each rank.')] if lines else []
+      'Each client after its last evaluation, sorted' + (
+          '; the mean and the range over runs of each rank' * any(
+              len(arm.runs) > 1 for arm, _ in arms)) + '.')] if lines else []
 
 
 def _drawn(runs, metric):
