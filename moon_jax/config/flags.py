@@ -180,9 +180,10 @@ class Config:
   topology: Part = part(
       'star',
       'Server models, and the clients that train each: one server (star); '
-      'ifca(clusters), clusters of clients; gossip(graph), clients that '
-      'average with neighbours; hierarchical(edges, period), edge servers; or '
-      'your own.', topic='Server', varies='algorithm', page='many_models.md')
+      'ifca(clusters), clusters by loss; cfl(clusters), clusters that split; '
+      'gossip(graph), clients that average with neighbours; '
+      'hierarchical(edges, period), edge servers; or your own.',
+      topic='Server', varies='algorithm', page='many_models.md')
   aggregation: Part = part(
       'average',
       'How the server combines client updates: average; fednova, normalized '

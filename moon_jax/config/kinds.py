@@ -161,7 +161,8 @@ KINDS: dict[str, Kind] = {
             fedbuff='FedBuff', fedasync='FedAsync'),
         'fedbuff(concurrency=10, buffer_size=5)'),
     'topology': Kind(
-        _in('topologies.base', 'star') | _in('topologies.clusters', 'ifca')
+        _in('topologies.base', 'star')
+        | _in('topologies.clusters', 'ifca', 'cfl')
         | _in('topologies.graphs', 'gossip')
         | _in('topologies.edges', 'hierarchical'), 'gossip(graph=ring)',
         returns='a moon_jax.topologies.Topology',

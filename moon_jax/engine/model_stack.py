@@ -97,13 +97,13 @@ def _with_updates(mixing, inputs, local_J, is_received_J, num_models):
   update_J = jax.tree.map(
       lambda x_J, x_G: x_J - x_G[model_J], local_J['params'],
       inputs.variables['params'])
-  rows = update_J, jobs.client, model_J, is_received_J
+  rows = update_J, jobs.client, model_J, jobs.weight, is_received_J
   if lax.axis_size(devices.AXIS) > 1:
     rows = jax.tree.map(
         lambda x_J: lax.all_gather(x_J, devices.AXIS, tiled=True), rows)
-  update_J, client_J, model_J, is_received_J = rows
+  update_J, client_J, model_J, weight_J, is_received_J = rows
   is_received_RJ = is_received_J[None] & (
       model_J[None] // num_models == jnp.arange(len(mixing.round))[:, None])
   return (mixing._replace(jobs=Updates(
-      update_J, client_J, model_J % num_models, is_received_RJ)),
-          Mixing(0, 0, 0, 0, 0, 0, Updates(None, None, None, 0)))
+      update_J, client_J, model_J % num_models, weight_J, is_received_RJ)),
+          Mixing(0, 0, 0, 0, 0, 0, Updates(None, None, None, None, 0)))

@@ -117,8 +117,8 @@ def _all_models(topology, first, draw):
     return jax.tree.map(lambda x: jnp.broadcast_to(
         x, (topology.num_models, *x.shape)), first)
   others = jax.vmap(draw)(jnp.arange(1, topology.num_models))
-  return jax.tree.map(
-      lambda x, others: jnp.concatenate([x[None], others]), first, others)
+  return topology.begin(jax.tree.map(
+      lambda x, others: jnp.concatenate([x[None], others]), first, others))
 
 
 def placed(state: State, mesh: Mesh) -> State:

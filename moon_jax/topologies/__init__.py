@@ -8,9 +8,9 @@ from moon_jax.topologies.base import (
   Topology,
   Updates,
 )
-from moon_jax.topologies.clusters import ifca
+from moon_jax.topologies.clusters import cfl, ifca
 from moon_jax.topologies.edges import hierarchical
 from moon_jax.topologies.graphs import gossip
 
-__all__ = ['Choice', 'Mixed', 'Mixing', 'Topology', 'Updates', 'gossip',
-           'hierarchical', 'ifca', 'star']
+__all__ = ['Choice', 'Mixed', 'Mixing', 'Topology', 'Updates', 'cfl',
+           'gossip', 'hierarchical', 'ifca', 'star']

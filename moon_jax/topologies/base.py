@@ -69,12 +69,14 @@ class Updates(NamedTuple):
     update: w_i - w of the client's model, `Variables['params']`, [J, ...].
     client: int32 [J].
     model: int32 [J], the model that each started from.
+    weight: float32 [J], in the mean of all received messages.
     is_received: bool [J]; other rows hold no message and any values.
   """
 
   update: PyTree
   client: jax.Array
   model: jax.Array
+  weight: jax.Array
   is_received: jax.Array
 
 
@@ -104,6 +106,10 @@ def _keep(mixing: Mixing) -> Mixed:
   return Mixed(mixing.models, mixing.state)
 
 
+def _begin(models: Variables) -> Variables:
+  return models
+
+
 def _weigh_equally(state: PyTree, num_models: int) -> jax.Array:
   return jnp.full(num_models, 1 / num_models)
 
@@ -120,6 +126,8 @@ class Topology(NamedTuple):
     weigh: `(state, num_models) -> float [M]`. Returns the weights of the models
       in the mean of their test metrics; their sum is 1.
     same_start: whether all models begin equal; otherwise each is drawn.
+    begin: `(Variables) -> Variables`. Returns the models of the first round,
+      [M, ...], of those that were drawn.
     needs_losses: whether `choose` reads Choice.losses.
     needs_updates: whether `mix` reads Mixing.jobs.
     is_fixed: whether each client always has the same model, so that it is not
@@ -137,6 +145,7 @@ class Topology(NamedTuple):
   mix: Callable[[Mixing], Mixed] = _keep
   weigh: Callable[[PyTree, int], jax.Array] = _weigh_equally
   same_start: bool = True
+  begin: Callable[[Variables], Variables] = _begin
   needs_losses: bool = False
   needs_updates: bool = False
   is_fixed: bool = False

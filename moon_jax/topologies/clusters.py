@@ -1,13 +1,20 @@
 """Clusters of clients, each with its own model."""
 
+from typing import Annotated, NamedTuple
+
+from annotated_types import Ge, Lt
+import jax
 import jax.numpy as jnp
 
-from moon_jax.config.parts import checked, Count
-from moon_jax.topologies.base import Topology
+from moon_jax.config.parts import checked, Count, FromRun
+from moon_jax.models import heads
+from moon_jax.topologies.base import Mixed, Topology
+
+_APART, _FIRST = -2., -3.  # less than each cosine
 
 
 @checked
-def ifca(clusters: Count) -> Topology:
+def ifca(clusters: Count, head: str = '') -> Topology:
   """Returns clusters of which each client trains the model of lowest loss.
 
   Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS
@@ -17,11 +24,153 @@ def ifca(clusters: Count) -> Topology:
       w_j^{t+1} = the mean of the models of the clients with j_i = j
 
   The initial models are drawn independently. In each round a client receives
-  all models and evaluates them on its training examples.
+  all models and evaluates them on its training examples. HypCluster (Mansour et
+  al., 2020, https://arxiv.org/abs/2002.10619) has the same rounds, in FedJAX
+  with a server optimizer for each cluster.
 
   Args:
     clusters: number of models, k.
+    head: names of the layers of which each cluster has its own, separated by
+      spaces, such as "out"; the others are averaged over all clients. '' shares
+      none.
   """
-  return Topology(
+  topology = Topology(
       num_models=clusters, choose=lambda choice: jnp.argmin(choice.losses),
       same_start=False, needs_losses=True, received=clusters)
+  if not head:
+    return topology
+  split = heads.body_and_head(head)
+
+  def with_shared_body(models, shared):
+    body, own = split(models)
+    return heads.merge(jax.tree.map(lambda x_M: jnp.broadcast_to(
+        shared(x_M), x_M.shape), body), own)
+
+  def mix(mixing):  # if nothing was received, the bodies are still equal
+    weight_M = jnp.where(mixing.weight.sum() > 0, mixing.weight, 1)
+    weight_M /= weight_M.sum()
+    return Mixed(with_shared_body(mixing.models, lambda x_M: jnp.einsum(
+        'm,m...->...', weight_M, x_M, precision='highest')), ())
+
+  return topology._replace(mix=mix, begin=lambda models: with_shared_body(
+      models, lambda x_M: x_M[0]))
+
+
+class _Assignment(NamedTuple):
+  cluster_C: jax.Array  # int32, of each client
+  count: jax.Array  # int32, clusters so far
+
+
+@checked
+def cfl(num_clients: FromRun[Count], clusters: Count,
+        eps1: Annotated[float, Ge(0)] = 0.4,
+        eps2: Annotated[float, Ge(0)] = 1.6,
+        gamma: Annotated[float, Ge(0), Lt(1)] = 0.) -> Topology:
+  """Returns clusters that are split in two when their clients disagree.
+
+  Sattler, Müller and Samek, Clustered Federated Learning, 2020,
+  https://arxiv.org/abs/1910.01991, algorithm 3, with u_i the update of client i
+  and a_ij the cosine of two updates. All clients begin in one cluster c. If
+
+      |sum_{i in c} |D_i| / |D_c| u_i| < eps1  and  max_{i in c} |u_i| > eps2,
+
+  c is split into c_1 and c_2 such that the largest a_ij between them is least,
+  if sqrt((1 - a_ij) / 2) > gamma. Each begins with the model of c after the
+  round. Clients without a received update in the round stay, with the client of
+  lowest number among the others; a server optimizer of the new cluster begins.
+
+  Args:
+    clusters: the most clusters; with so many none is split.
+    eps1: bound on the norm of the mean update.
+    eps2: bound on the largest norm of an update.
+    gamma: bound on the separation.
+  """
+  def mix(mixing):
+    (cluster_C, count), jobs = mixing.state, mixing.jobs
+    order_J = jnp.argsort(jobs.client)  # so that ties do not depend on devices
+    gram_JJ = _gram(jobs.update)[order_J][:, order_J]
+    jobs = jax.tree.map(lambda x_J: x_J[order_J], jobs._replace(update=()))
+    all_M = jnp.arange(clusters)
+    is_of_MJ = jobs.is_received[None] & (jobs.model[None] == all_M[:, None])
+    norm_J = jnp.sqrt(jnp.diagonal(gram_JJ))
+    scale_J = jnp.maximum(norm_J, jnp.finfo(float).tiny)
+    halves = _halves(gram_JJ / scale_J[:, None] / scale_J[None], is_of_MJ)
+    weight_MJ = jnp.where(is_of_MJ, jobs.weight[None], 0)
+    weight_MJ /= jnp.maximum(
+        weight_MJ.sum(1, keepdims=True), jnp.finfo(float).tiny)
+    mean_M = jnp.sqrt(jnp.maximum(0, jnp.einsum(
+        'mj,jk,mk->m', weight_MJ, gram_JJ, weight_MJ, precision='highest')))
+    splits_M = (halves.cosine_M > _APART) & (mean_M < eps1) & (
+        jnp.where(is_of_MJ, norm_J[None], 0).max(1) > eps2) & (
+            (1 - halves.cosine_M) / 2 > gamma**2)
+    new_M = count + jnp.cumsum(splits_M) - 1
+    splits_M &= new_M < clusters
+    moves_J = halves.is_second_J & (is_of_MJ & splits_M[:, None]).any(0)
+    cluster_C = cluster_C.at[jnp.where(moves_J, jobs.client, num_clients)].set(
+        new_M[jobs.model], mode='drop')
+    source_M = all_M.at[jnp.where(splits_M, new_M, clusters)].set(
+        all_M, mode='drop')
+    count += splits_M.sum()
+    return Mixed(jax.tree.map(lambda x_M: x_M[source_M], mixing.models),
+                 _Assignment(cluster_C, count), {'clusters': count})
+
+  return Topology(
+      num_models=clusters, mix=mix, needs_updates=True,
+      init=lambda: _Assignment(
+          jnp.zeros(num_clients, jnp.int32), jnp.int32(1)),
+      choose=lambda choice: choice.state.cluster_C[choice.client_id],
+      weigh=lambda state, num_models: jnp.bincount(
+          state.cluster_C, length=num_models) / num_clients,
+      covers_new_clients=False)
+
+
+def _gram(update_J):
+  """Returns the products of updates, [J, J]; numbers not finite count as 0."""
+  flat = [jnp.where(jnp.isfinite(x_J), x_J, 0).reshape(len(x_J), -1)
+          for x_J in jax.tree.leaves(update_J)]
+  return sum(jnp.matmul(x_JP, x_JP.T, precision='highest') for x_JP in flat)
+
+
+class _Halves(NamedTuple):
+  is_second_J: jax.Array  # bool, in the half without the first job
+  cosine_M: jax.Array  # the largest between them; _APART if there are none
+
+
+def _halves(cosine_JJ, is_of_MJ):
+  """Returns the halves of clusters with the least largest cosine between them.
+
+  They are those of the maximum spanning tree without its weakest edge. Prim's
+  algorithm finds the trees of all clusters in turn, as edges between them, and
+  of jobs in none, are weaker than others.
+  """
+  count = len(cosine_JJ)
+  all_J = jnp.arange(count)
+  cluster_J = jnp.where(is_of_MJ.any(0), is_of_MJ.argmax(0), -1 - all_J)
+  is_near_JJ = cluster_J[:, None] == cluster_J[None]
+  cosine_JJ = jnp.where(is_near_JJ, jnp.clip(cosine_JJ, -1, 1), _APART)
+
+  def add(_, tree):
+    """Adds the job that is nearest to the tree."""
+    edge_J, parent_J, is_in_J = tree
+    j = jnp.argmax(jnp.where(is_in_J, -jnp.inf, edge_J))
+    is_in_J = is_in_J.at[j].set(True)
+    is_nearer_J = ~is_in_J & (cosine_JJ[j] > edge_J)
+    return (jnp.where(is_nearer_J, cosine_JJ[j], edge_J),
+            jnp.where(is_nearer_J, j, parent_J), is_in_J)
+
+  edge_J, parent_J, _ = jax.lax.fori_loop(0, count, add, (
+      jnp.full(count, _FIRST), all_J, jnp.zeros(count, bool)))
+  parent_J = jnp.where(edge_J > _APART, parent_J, all_J)
+  edge_MJ = jnp.where(
+      is_of_MJ & (edge_J > _APART)[None], edge_J[None], jnp.inf)
+  is_cut_J = ((edge_MJ.argmin(1)[:, None] == all_J[None])
+              & jnp.isfinite(edge_MJ)).any(0)
+  is_below_J = is_cut_J  # in the part of the tree that a cut separates
+  for _ in range(count.bit_length()):  # each doubles the distance
+    is_below_J |= is_below_J[parent_J]
+    parent_J = parent_J[parent_J]
+  least_M = edge_MJ.min(1)
+  # Whether the first job of the cluster is below the cut.
+  is_first_J = (is_of_MJ & is_below_J[is_of_MJ.argmax(1)][:, None]).any(0)
+  return _Halves(is_below_J ^ is_first_J,
+                 jnp.where(jnp.isfinite(least_M), least_M, _APART))

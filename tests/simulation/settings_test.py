@@ -114,6 +114,9 @@ PARTS = {
             'scaffold', 'scaffold(form=niid_bench)'))],
     'topology': [({'num_clients': 6}, (
         'star', 'ifca(clusters=2)', 'ifca(clusters=3)',
+        'ifca(clusters=2, head=out)', 'cfl(clusters=2)', 'cfl(clusters=3)',
+        'cfl(clusters=2, eps1=0.3)', 'cfl(clusters=2, eps2=0.3)',
+        'cfl(clusters=2, gamma=0.3)',
         'hierarchical(edges=2)', 'hierarchical(edges=3)',
         'hierarchical(edges=2, period=2)', 'gossip', 'gossip(graph=complete)',
         'gossip(graph=erdos_renyi(probability=0.7))', 'gossip(steps=2)',

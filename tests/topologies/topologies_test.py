@@ -1,6 +1,7 @@
 """Several server models against plain loops, one client after another."""
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -33,7 +34,9 @@ TOPOLOGIES = {
         NUM_CLIENTS, 0, 'erdos_renyi(probability=0.5)', steps=2),
     'mix_train': mj.topologies.gossip(NUM_CLIENTS, 0, order='mix_train'),
     'edges': mj.topologies.hierarchical(NUM_CLIENTS, 3, period=2),
-    'clusters': mj.topologies.ifca(3)}
+    'clusters': mj.topologies.ifca(3),
+    'shared': mj.topologies.ifca(2, head='b'),
+    'splits': mj.topologies.cfl(NUM_CLIENTS, 3, eps1=.22, eps2=.25, gamma=.1)}
 
 
 def federation(topology=STAR, **changes):
@@ -130,13 +133,62 @@ def clusters_loop(made, models, cohort, index, state):
       reference.mean_loss(made, model, i) for model in models])))[0]
 
 
+def shared_loop(made, models, cohort, index, state):
+  models = models if index else [
+      {'params': {**model['params'], 'w': models[0]['params']['w']}}
+      for model in models]
+  models, weights = received(
+      made, models, cohort, index, lambda i: int(np.argmin([
+          reference.mean_loss(made, model, i) for model in models])))
+  body = reference.mean([model['params']['w'] for model in models], weights)
+  return [{'params': {**model['params'], 'w': body}} for model in models]
+
+
+def splits_loop(made, models, cohort, index, state):
+  of = state.setdefault('of', [0] * NUM_CLIENTS)
+  start, count = list(of), max(of) + 1
+  there = [client for client, is_lost in zip(cohort.clients, cohort.lost)
+           if not is_lost]
+  update = {i: ravel(reference.local_model(made, models[of[i]], i, index))
+            - ravel(models[of[i]]) for i in there}
+  cosine = lambda i, j: update[i] @ update[j] / (
+      np.linalg.norm(update[i]) * np.linalg.norm(update[j]))
+  after, _ = received(made, models, cohort, index, lambda i: start[i])
+  for m in range(count):
+    parts = [{i} for i in sorted(there) if start[i] == m]
+    nearest = lambda pair: max(cosine(i, j) for i in pair[0] for j in pair[1])
+    while len(parts) > 2:
+      one, other = max(itertools.combinations(parts, 2), key=nearest)
+      parts = [x for x in parts if x not in (one, other)] + [one | other]
+    if len(parts) < 2 or max(of) == 2:
+      continue
+    sizes = {i: len(made.clients[i]) for i in set.union(*parts)}
+    mean = sum(n * update[i] for i, n in sizes.items()) / sum(sizes.values())
+    if np.linalg.norm(mean) < .22 and max(
+        np.linalg.norm(update[i]) for i in sizes) > .25 and (
+            (1 - nearest(parts)) / 2) ** .5 > .1:
+      new = max(of) + 1
+      after[new] = after[m]
+      for i in max(parts, key=min):
+        of[i] = new
+  if index == ROUNDS - 1:
+    assert max(of) == 2  # each of the three has a client
+  return after
+
+
+def ravel(model):
+  return np.concatenate([np.ravel(x).astype(float)
+                         for x in jax.tree.leaves(model)])
+
+
 RING = [(i, (i + 1) % NUM_CLIENTS) for i in range(NUM_CLIENTS)]
 LOOPS = {
     'ring': gossip_loop(RING),
     'random': gossip_loop(mj.topologies.graphs.erdos_renyi(
         NUM_CLIENTS, 0, .5), 2),
     'mix_train': gossip_loop(RING, order='mix_train'),
-    'edges': edges_loop, 'clusters': clusters_loop}
+    'edges': edges_loop, 'clusters': clusters_loop, 'shared': shared_loop,
+    'splits': splits_loop}
 
 
 def test_gossip_on_a_complete_graph_is_fedavg():
@@ -160,7 +212,7 @@ def test_one_model_is_fedavg_to_the_bit():
     assert [x.metrics for x in records] == [x.metrics for x in others]
 
 
-@pytest.mark.parametrize('name', ['random', 'edges', 'clusters'])
+@pytest.mark.parametrize('name', ['random', 'edges', 'clusters', 'splits'])
 def test_restored_states_and_runs_in_one_program_have_the_same_numbers(name):
   made = federation(TOPOLOGIES[name], lanes=2)
   alone, records = trained(made, 4)
