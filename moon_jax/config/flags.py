@@ -182,6 +182,7 @@ class Config:
       'Server models, and the clients that train each: one server (star); '
       'ifca(clusters), clusters by loss; cfl(clusters), clusters that split; '
       'gossip(graph), clients that average with neighbours; '
+      'epidemic(peers), clients that send to random others; '
       'hierarchical(edges, period), edge servers; or your own.',
       topic='Server', varies='algorithm', page='many_models.md')
   aggregation: Part = part(

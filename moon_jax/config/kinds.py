@@ -163,13 +163,14 @@ KINDS: dict[str, Kind] = {
     'topology': Kind(
         _in('topologies.base', 'star')
         | _in('topologies.clusters', 'ifca', 'cfl')
-        | _in('topologies.graphs', 'gossip')
+        | _in('topologies.graphs', 'gossip', 'epidemic')
         | _in('topologies.edges', 'hierarchical'), 'gossip(graph=ring)',
         returns='a moon_jax.topologies.Topology',
         result='moon_jax.topologies.base:Topology',
         values=('num_clients', 'seed')),
     'graph': Kind(
-        _in('topologies.graphs', 'ring', 'complete', 'erdos_renyi'),
+        _in('topologies.graphs', 'ring', 'torus', 'complete', 'regular',
+            'erdos_renyi', file='read'),
         'erdos_renyi(probability=0.1)', returns='edges, an integer array '
         '[E, 2]', values=('num_nodes', 'seed')),
     'staleness': Kind(

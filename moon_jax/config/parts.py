@@ -531,11 +531,27 @@ def arguments(kind: str, part: Part) -> dict[str, Any]:
 def files(kind: str, part: Part) -> dict[str, str]:
   """Returns the paths of the files that a call names, by argument.
 
-  The call may be one of another version, with arguments that are unknown now.
+  Those of an argument that is a part are ARGUMENT.NAME. The call may be one of
+  another version, with arguments that are unknown now.
   """
   known = schema(kind, part.name)
-  return {name: value for name, value in part.arguments
-          if name in known and known[name].is_file and value}
+  found: dict[str, str] = {}
+  for name, value in part.arguments:
+    if name in known and isinstance(value, Part):
+      found |= {f'{name}.{key}': path for key, path in files(
+          known[name].part_kind, value).items()}
+    elif name in known and known[name].is_file and value:
+      found[name] = value
+  return found
+
+
+def without_files(kind: str, part: Part) -> Part:
+  """Returns a call without the paths of the files that it names."""
+  known, named = schema(kind, part.name), files(kind, part)
+  return Part(part.name, tuple(
+      (name, without_files(known[name].part_kind, value)
+       if name in known and isinstance(value, Part) else value)
+      for name, value in part.arguments if name not in named))
 
 
 def make(kind: str, part: Part, **run: Any) -> Any:

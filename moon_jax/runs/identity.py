@@ -9,7 +9,6 @@ from moon_jax.config import (
   Config,
   FACTS,
   HUGGINGFACE,
-  Part,
   PARTS,
   parts,
 )
@@ -32,10 +31,7 @@ def settings(config: Config) -> dict[str, Any]:
   """
   fields = config.to_dict()
   for kind in PARTS:
-    part = getattr(config, kind)
-    named = parts.files(kind, part)
-    fields[kind] = str(Part(part.name, tuple(
-        (name, value) for name, value in part.arguments if name not in named)))
+    fields[kind] = str(parts.without_files(kind, getattr(config, kind)))
   if fields['partition_seed'] == fields['seed']:  # as without it
     fields['partition_seed'] = -1
   return {name: fields[name] for name in IDENTITY}

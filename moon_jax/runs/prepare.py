@@ -80,7 +80,8 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
         inputs[name] = user_code.source(name, part.name)
   if config.algorithm.is_own:
     registry.make(config)  # reports errors in the factory first
-  readers = {'cohort': cohort.make, 'clock': registry.clock_of}
+  readers = {'cohort': cohort.make, 'clock': registry.clock_of,
+             'topology': registry.topology_of}
   for name, path in config.files().items():
     kind = name.partition('.')[0]
     if kind in readers:

@@ -93,6 +93,8 @@ def summarize(config: Config, simulation: Simulation,
       'client_examples_mean': float(sizes.mean()),
       'client_examples_std': float(sizes.std()),  # of the population
       'bytes_per_round': simulation.bytes_per_round(),
+      **({'bytes_between_servers': between} if (
+          between := simulation.bytes_between_servers()) else {}),
       'lanes': simulation.num_lanes,
       'arithmetic': arithmetic(config),
       'device': jax.devices()[0].device_kind,

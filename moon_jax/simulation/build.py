@@ -204,7 +204,7 @@ def _timed(config, clock, sizes_C, cohorts, select, algorithm, traced):
   """
   measure = lambda examples_C: clock.seconds(
       examples_C, *(np.resize(x, len(sizes_C)) for x in round_spec.wire_bytes(
-          algorithm, traced)))
+          algorithm, traced, registry.topology_of(config))))
   seconds = measure(round_spec.local_examples(config, sizes_C))
   if select is not None:
     return rounds_lib.selected(

@@ -38,7 +38,7 @@ _RESERVED = re.compile(
     _OF_EVALUATION.pattern + r'|(train|mean|clients)_.*|.*_seconds|'
     r'seconds_per_round|drift|update_cosine|staleness|contrastive_loss|'
     r'task_loss|cross_entropy|proximal_term|learning_rate|bytes_per_round|'
-    r'attackers|secure_error|lanes|device|num_parameters|'
+    r'bytes_between_servers|attackers|secure_error|lanes|device|num_parameters|'
     r'arithmetic|versions|jax_settings|command|stopped_early')
 
 _LOWER_IS_BETTER = re.compile(

@@ -36,6 +36,7 @@ from moon_jax.models.base import Model, Variables
 from moon_jax.optimizers import Optimizer
 from moon_jax.simulation import client_models, federation_checks
 from moon_jax.simulation.federation import Federation
+from moon_jax.topologies.base import Topology
 
 _MAX_FROZEN = 2**30  # bytes of frozen representations that a round may hold
 _ADAPTATION = 0x6e6577  # separates its shuffles from those of rounds
@@ -275,22 +276,23 @@ def local_examples(settings: Federation | Config,
           sizes_C, size, settings.last_batch))
 
 
-def wire_bytes(algorithm: Algorithm, traced: Traced
-               ) -> tuple[int | np.ndarray, int | np.ndarray]:
+def wire_bytes(algorithm: Algorithm, traced: Traced, topology: Topology
+               ) -> tuple[float | np.ndarray, float | np.ndarray]:
   """Returns the bytes that a client receives and sends in a round.
 
   Arrays have those of clients in turn. `traced` is of an algorithm with the
   same functions.
   """
   model, hparams = traced.model, algorithm.hparams
-  download: int | np.ndarray = traced.download_bytes
-  upload: int | np.ndarray = traced.upload_bytes
+  size, upload = bytes_of(model), traced.upload_bytes
+  broadcast = traced.download_bytes - size
   if algorithm.download_bytes is not None:
-    download = download + algorithm.download_bytes(
-        model, hparams) - bytes_of(model)
+    size = algorithm.download_bytes(model, hparams)
   if algorithm.upload_bytes is not None:
     upload = algorithm.upload_bytes(model, hparams)
-  return download, upload
+  if not topology.has_server:
+    return topology.received * size, topology.sent * size
+  return topology.received * size + broadcast, topology.sent * upload
 
 
 def with_task(model: Model, data: Dataset) -> Model:

@@ -92,14 +92,23 @@ class Simulation:
     global model, unless each trains its own initial model, and what the server
     broadcasts besides; they upload their message. Those that fail before
     training exchange nothing; those whose message is lost afterwards only
-    download.
+    download. Without a server a model that a client sends to another one counts
+    once.
     """
     federation, spec = self.federation, self._run.spec
     num_trained, num_received = self.planner.mean_counts(
         self.index, self.rounds_done)
-    download, upload = map(
-        np.mean, round_spec.wire_bytes(federation.algorithm, spec))
-    return round(num_trained * download + num_received * upload)
+    download, upload = map(np.mean, round_spec.wire_bytes(
+        federation.algorithm, spec, federation.topology))
+    if federation.topology.has_server:
+      return round(num_trained * download + num_received * upload)
+    share = (num_received - 1) / max(federation.num_clients - 1, 1)
+    return round(num_received * max(share, 0) * upload)
+
+  def bytes_between_servers(self) -> int:
+    """Returns the bytes that servers exchange in a round, the mean."""
+    return round(self.federation.topology.between_servers
+                 * round_spec.bytes_of(self._run.spec.model))
 
   @property
   def client_bytes(self) -> int:

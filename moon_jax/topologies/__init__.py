@@ -10,7 +10,7 @@ from moon_jax.topologies.base import (
 )
 from moon_jax.topologies.clusters import cfl, ifca
 from moon_jax.topologies.edges import hierarchical
-from moon_jax.topologies.graphs import gossip
+from moon_jax.topologies.graphs import epidemic, gossip
 
 __all__ = ['Choice', 'Mixed', 'Mixing', 'Topology', 'Updates', 'cfl',
-           'gossip', 'hierarchical', 'ifca', 'star']
+           'epidemic', 'gossip', 'hierarchical', 'ifca', 'star']

@@ -133,8 +133,12 @@ class Topology(NamedTuple):
     is_fixed: whether each client always has the same model, so that it is not
       recorded.
     covers_new_clients: whether clients that never take part have a model.
-    received: models that a client receives in a round, on average.
-    sent: models that it sends.
+    has_server: whether clients exchange models with a server, which also sends
+      what the algorithm broadcasts, and not with each other.
+    received: models that a client receives in a round if all take part, on
+      average.
+    sent: messages that it sends to the server, or models to other clients.
+    between_servers: models that servers send each other in a round, on average.
     source: the call of a configuration that made it, such as "ifca(k=4)", for
       messages; '' of a value in Python.
   """
@@ -152,6 +156,8 @@ class Topology(NamedTuple):
   covers_new_clients: bool = True
   received: float = 1.
   sent: float = 1.
+  has_server: bool = True
+  between_servers: float = 0.
   source: str = ''
 
 

@@ -44,4 +44,5 @@ def hierarchical(num_clients: FromRun[Count], edges: Count,
   return Topology(
       num_models=edges, init=lambda: jnp.zeros(edges),
       choose=lambda choice: choice.client_id * edges // num_clients, mix=mix,
-      is_fixed=True, covers_new_clients=False)
+      is_fixed=True, covers_new_clients=False,
+      between_servers=2 * edges / period)

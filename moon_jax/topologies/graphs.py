@@ -1,4 +1,4 @@
-"""Graphs of clients without a server: gossip.
+"""Graphs of clients without a server: gossip and epidemic learning.
 
 Each client is a node with a model of its own. After local training it averages
 its model with those of its neighbours:
@@ -12,6 +12,7 @@ in a round keep their model, and count as no neighbours.
     y_j -> mixing.models, x_i -> a row of mixing.models, d_i -> degree_M
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
@@ -21,8 +22,16 @@ import numpy as np
 import optax
 
 from moon_jax.config import parts
-from moon_jax.config.parts import checked, Count, Fraction, FromRun, Part
-from moon_jax.errors import require
+from moon_jax.config.parts import (
+  checked,
+  Count,
+  File,
+  Fraction,
+  FromRun,
+  Part,
+)
+from moon_jax.data.io import files
+from moon_jax.errors import require, setting
 from moon_jax.models.base import Variables
 from moon_jax.topologies.base import Mixed, Topology
 
@@ -55,23 +64,23 @@ def neighbours(edges: np.ndarray, num_nodes: int) -> Neighbours:
   return Neighbours(index, is_there)
 
 
-def mixed(models: Variables, index_MD: jax.Array, weight_MD: jax.Array,
-          own_weight_M: jax.Array, num_columns: Any = None) -> Variables:
+def mixed(models: Variables, own_weight_M: jax.Array, num_columns: Any,
+          column: Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+          ) -> Variables:
   """Returns sums of models, [M, ...]: own_weight x_i + sum_d weight x_index.
 
-  Takes time for each column d < `num_columns`, by default D.
+  `column(d)` returns index and weight of d < `num_columns`, [M].
   """
-  count = index_MD.shape[1] if num_columns is None else num_columns
-
   def scaled(weight_M, x_M):
     return weight_M.reshape(-1, *[1] * (x_M.ndim - 1)) * x_M
 
   def add(d, sums):
     # Without neighbours a column adds 0 times another model, which is finite.
+    index_M, weight_M = column(d)
     return jax.tree.map(lambda sum_M, x_M: sum_M + scaled(
-        weight_MD[:, d], x_M[index_MD[:, d]]), sums, models)
+        weight_M, x_M[index_M]), sums, models)
 
-  return lax.fori_loop(0, count, add, jax.tree.map(
+  return lax.fori_loop(0, num_columns, add, jax.tree.map(
       lambda x_M: scaled(own_weight_M, x_M), models))
 
 
@@ -105,8 +114,8 @@ def gossip(num_clients: FromRun[Count], seed: FromRun[int],
   a complete graph and all clients it is FedAvg of equal weights.
 
   Args:
-    graph: the edges: ring, torus, complete, erdos_renyi(probability),
-      file(path), or your own.
+    graph: the edges: ring, torus, complete, regular(degree),
+      erdos_renyi(probability), file(path), or your own.
     steps: averages after each round.
     order: "train_mix" averages the trained models; "mix_train" averages those
       before training and adds each node's own update, as in Lian et al.
@@ -118,8 +127,10 @@ def gossip(num_clients: FromRun[Count], seed: FromRun[int],
   def mix(mixing):
     weight_MD, own_weight_M = metropolis(nodes, mixing.weight > 0)
     models = mixing.models if order == 'train_mix' else mixing.start
+    index_MD = jnp.asarray(nodes.index_MD)
     models = lax.fori_loop(0, steps, lambda _, models: mixed(
-        models, jnp.asarray(nodes.index_MD), weight_MD, own_weight_M), models)
+        models, own_weight_M, index_MD.shape[1],
+        lambda d: (index_MD[:, d], weight_MD[:, d])), models)
     if order == 'mix_train':
       models = jax.tree.map(lambda x, y, start: x + (y - start), models,
                             mixing.models, mixing.start)
@@ -128,7 +139,59 @@ def gossip(num_clients: FromRun[Count], seed: FromRun[int],
   sent = steps * nodes.is_there_MD.sum() / num_clients
   return Topology(
       num_models=num_clients, choose=lambda choice: choice.client_id, mix=mix,
-      is_fixed=True, covers_new_clients=False, received=sent, sent=sent)
+      is_fixed=True, covers_new_clients=False, has_server=False,
+      received=sent, sent=sent)
+
+
+def recipients(key: jax.Array, num_nodes: int, count: int) -> jax.Array:
+  """Returns distinct other nodes for each of M nodes, uniform, int [M, count].
+
+  Floyd's algorithm: Bentley and Floyd, A sample of brilliance, 1987.
+  """
+  def of_node(node):
+    chosen = jnp.full(count, -1)
+    for i, last in enumerate(range(num_nodes - 1 - count, num_nodes - 1)):
+      drawn = jax.random.randint(
+          jax.random.fold_in(jax.random.fold_in(key, node), i), (), 0, last + 1)
+      chosen = chosen.at[i].set(jnp.where(
+          (chosen == drawn).any(), last, drawn))
+    return jnp.where(chosen >= node, chosen + 1, chosen)  # not itself
+
+  return jax.vmap(of_node)(jnp.arange(num_nodes))
+
+
+@checked
+def epidemic(num_clients: FromRun[Count], peers: Count = 1) -> Topology:
+  """Returns clients that send their models to random others in each round.
+
+  Epidemic Learning: de Vos et al., NeurIPS 2023,
+  https://arxiv.org/abs/2310.01972, EL-Local. A client averages its own trained
+  model with those that it received, with equal weights.
+
+  Args:
+    peers: other clients that each client sends its model to, s.
+  """
+  require(peers < num_clients, 'peers',
+          f'must be less than the {num_clients} clients', peers, 'Lower it')
+
+  def mix(mixing):
+    is_there_M = mixing.weight > 0
+    sent_to = recipients(mixing.key, num_clients, peers)
+    to_E = jnp.where(
+        is_there_M[:, None] & is_there_M[sent_to], sent_to, num_clients).ravel()
+    # Those of a node are consecutive, in the order of the senders.
+    from_E = jnp.argsort(to_E, stable=True) // peers
+    count_M = jnp.bincount(to_E, length=num_clients + 1)[:-1]
+    first_M, weight_M = jnp.cumsum(count_M) - count_M, 1 / (1 + count_M)
+    models = mixed(mixing.models, weight_M, count_M.max(), lambda d: (
+        from_E[jnp.minimum(first_M + d, len(from_E) - 1)],
+        jnp.where(d < count_M, weight_M, 0)))
+    return Mixed(models, (), {'consensus_distance': consensus_distance(models)})
+
+  return Topology(
+      num_models=num_clients, choose=lambda choice: choice.client_id, mix=mix,
+      is_fixed=True, covers_new_clients=False, has_server=False,
+      received=peers, sent=peers)
 
 
 def checked_edges(edges: Any, num_nodes: int) -> np.ndarray:
@@ -175,6 +238,75 @@ def ring(num_nodes: FromRun[int]) -> np.ndarray:
   nodes = np.arange(num_nodes)
   edges = np.stack([nodes, (nodes + 1) % num_nodes], 1)
   return edges[edges[:, 0] != edges[:, 1]]
+
+
+def torus(num_nodes: FromRun[int]) -> np.ndarray:
+  """A grid that is as square as possible, in which each node has 4 neighbours.
+
+  Nodes at an edge are neighbours of those at the opposite one.
+  """
+  sides = [a for a in range(3, int(num_nodes**.5) + 1) if num_nodes % a == 0]
+  require(sides, 'graph=torus', 'needs a x b clients, a and b at least 3',
+          num_nodes, 'Use 9, 12, 15 or 16 clients, or graph=regular(degree=4)')
+  grid = np.arange(num_nodes).reshape(sides[-1], -1)
+  return np.concatenate([
+      np.stack([grid, np.roll(grid, -1, axis)], -1).reshape(-1, 2)
+      for axis in (0, 1)])
+
+
+def regular(num_nodes: FromRun[int], seed: FromRun[int],
+            degree: Count) -> np.ndarray:
+  """A random connected graph of nodes with as many neighbours each.
+
+  It begins with a regular one, and swaps the ends of random pairs of edges.
+
+  Args:
+    degree: number of neighbours.
+  """
+  require(degree < num_nodes and degree * num_nodes % 2 == 0
+          and (degree > 1 or num_nodes == 2), 'degree', 'must be from 2 to '
+          f'{num_nodes - 1}, and even if the number of clients is odd', degree,
+          'Change it or num_clients')
+  nodes = np.arange(num_nodes)
+  edges = np.concatenate([
+      np.stack([nodes, (nodes + step) % num_nodes], 1)
+      for step in range(1, degree // 2 + 1)] + degree % 2 * [
+          np.stack([nodes, nodes + num_nodes // 2], 1)[:num_nodes // 2]])
+  random = np.random.default_rng([seed, 0x72656775])
+  known, is_connected = {frozenset(edge) for edge in edges.tolist()}, False
+  while not is_connected:
+    for e, f, turn in random.integers(
+        [len(edges), len(edges), 2], size=(10 * len(edges), 3)):
+      (a, b), (c, d) = edges[e].tolist(), edges[f, ::1 - 2 * turn].tolist()
+      new = {frozenset((a, d)), frozenset((c, b))}
+      if len({a, b, c, d}) == 4 and not new & known:
+        known -= {frozenset((a, b)), frozenset((c, d))}
+        known |= new
+        edges[e], edges[f] = (a, d), (c, b)
+    is_connected = bool(_reached(edges, num_nodes).all())
+  return edges
+
+
+def read(path: File, num_nodes: FromRun[int]) -> np.ndarray:
+  """Edges of a text file, with two clients on each line.
+
+  They are separated by blanks or a comma. A # starts a comment.
+
+  Args:
+    path: the text file.
+  """
+  edges = []
+  for number, line in enumerate(
+      files.read_text(path, 'two clients').splitlines(), 1):
+    words = line.partition('#')[0].replace(',', ' ').split()
+    ends = [int(word) for word in words if word.isascii() and word.isdecimal()
+            and len(word) < 10 and int(word) < num_nodes]
+    require(not words or len(words) == len({*ends}) == 2, '',
+            f'{setting("path", path)}, line {number} must have two different '
+            f'clients from 0 to {num_nodes - 1}', repr(line[:40]),
+            'Fix the line')
+    edges += [ends] * bool(words)
+  return np.array(edges, int).reshape(-1, 2)
 
 
 def complete(num_nodes: FromRun[int]) -> np.ndarray:

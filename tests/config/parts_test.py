@@ -222,7 +222,8 @@ def test_each_function_has_an_example_with_all_defaults(kind):
   for name in KINDS[kind].functions:
     known = parts.schema(kind, name)
     required = {'every': 3, 'clip': 1., 'concurrency': 4, 'buffer_size': 2,
-                'path': 'x', 'clusters': 2, 'edges': 2, 'probability': .5}
+                'path': 'x', 'clusters': 2, 'edges': 2, 'probability': .5,
+                'degree': 3}
     given = Part(name, tuple(
         (key, required[key] if x.is_required else x.default)
         for key, x in known.items()))

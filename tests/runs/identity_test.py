@@ -9,7 +9,7 @@ import pytest
 from moon_jax.config import Config, flags_with, KINDS, PARTS, parts
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.errors import UserError
-from moon_jax.runs import prepare
+from moon_jax.runs import identity, prepare
 from moon_jax.runs.identity import check_same_run, fingerprint
 from moon_jax.simulation import checks
 
@@ -102,7 +102,9 @@ def test_only_the_same_run_resumes(old, new, why):
     ('clock.path', 'file(path={})', ['seconds_per_example,download,upload',
                                      '.1,9,9', '.2,9,9']),
     ('clock.availability_file', 'lognormal(availability_file={})',
-     ['device,begin,end', 'a,0,9', 'b,0,9'])])
+     ['device,begin,end', 'a,0,9', 'b,0,9']),
+    ('topology.graph.path', 'gossip(graph=file(path={}))',
+     ['0 1', '1 2', '2 3'])])
 def test_the_content_of_an_input_file_identifies_the_run(
     name, part, lines, tmp_path):
   """Not its name. partition.path and init_from have tests of their own."""
@@ -115,16 +117,19 @@ def test_the_content_of_an_input_file_identifies_the_run(
               'partition.path'}
   kind, _, _ = name.partition('.')
 
-  def inputs(file, lines):
-    path = tmp_path / file
-    path.write_text('\n'.join(lines) + '\n')
-    return prepare.inputs_of(Config(
+  def config(file):
+    return Config(
         dataset='digits', num_clients=4, num_rounds=1, participation=(
             .5 if 'availability' in name else 1.),
-        **{kind: part.format(path)}), prepare.once())
+        **{kind: part.format(tmp_path / file)})
+
+  def inputs(file, lines):
+    (tmp_path / file).write_text('\n'.join(lines) + '\n')
+    return prepare.inputs_of(config(file), prepare.once())
 
   first = inputs('a', lines)
   assert first.keys() == {name} and first == inputs('b', lines)
+  assert identity.contents(config('a')) == identity.contents(config('b'))
   assert inputs('a', [*lines, lines[-1]]) != first
 
 

@@ -120,7 +120,8 @@ PARTS = {
         'hierarchical(edges=2)', 'hierarchical(edges=3)',
         'hierarchical(edges=2, period=2)', 'gossip', 'gossip(graph=complete)',
         'gossip(graph=erdos_renyi(probability=0.7))', 'gossip(steps=2)',
-        'gossip(order=mix_train)'))],
+        'gossip(order=mix_train)', 'gossip(graph=regular(degree=4))',
+        'epidemic', 'epidemic(peers=3)'))],
     'server': [({}, (
         'sgd', 'sgd(learning_rate=0.5)', 'sgd(momentum=0.5)',
         'sgd(momentum=0.5, form=ema)', 'adam', 'adam(learning_rate=0.1)',

@@ -42,7 +42,8 @@ def mean_loss(federation, variables, client):
 
 
 def mean(models, weights):
-  """Returns the weighted mean of models."""
+  """Returns the mean of models, with equal weights if they are None."""
+  weights = np.ones(len(models)) if weights is None else weights
   weights = np.asarray(weights, np.float64) / np.sum(weights)
   return jax.tree.map(lambda *x: sum(
       w * np.asarray(y, np.float64) for w, y in zip(weights, x)

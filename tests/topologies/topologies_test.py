@@ -10,6 +10,7 @@ import pytest
 from topologies import reference
 
 import moon_jax as mj
+from moon_jax.engine import local
 from moon_jax.topologies.base import STAR
 from support import federation as fed
 
@@ -33,6 +34,8 @@ TOPOLOGIES = {
     'random': mj.topologies.gossip(
         NUM_CLIENTS, 0, 'erdos_renyi(probability=0.5)', steps=2),
     'mix_train': mj.topologies.gossip(NUM_CLIENTS, 0, order='mix_train'),
+    'regular': mj.topologies.gossip(NUM_CLIENTS, 0, 'regular(degree=3)'),
+    'epidemic': mj.topologies.epidemic(NUM_CLIENTS, 3),
     'edges': mj.topologies.hierarchical(NUM_CLIENTS, 3, period=2),
     'clusters': mj.topologies.ifca(3),
     'shared': mj.topologies.ifca(2, head='b'),
@@ -118,6 +121,17 @@ def gossip_loop(edges, steps=1, order='train_mix'):
   return loop
 
 
+def epidemic_loop(made, models, cohort, index, state):
+  trained, weights = received(made, models, cohort, index, lambda i: i)
+  there, run_key = weights > 0, jax.random.split(jax.random.key(made.seed))[1]
+  key = jax.random.fold_in(jax.random.fold_in(run_key, index), local.SERVER)
+  sent_to = np.asarray(mj.topologies.graphs.recipients(key, NUM_CLIENTS, 3))
+  return [reference.mean([trained[i], *(
+      trained[j] for j in range(NUM_CLIENTS)
+      if there[i] and there[j] and i in sent_to[j])], None)
+          for i in range(NUM_CLIENTS)]
+
+
 def edges_loop(made, models, cohort, index, state):
   models, weights = received(
       made, models, cohort, index, lambda i: i * 3 // NUM_CLIENTS)
@@ -187,6 +201,8 @@ LOOPS = {
     'random': gossip_loop(mj.topologies.graphs.erdos_renyi(
         NUM_CLIENTS, 0, .5), 2),
     'mix_train': gossip_loop(RING, order='mix_train'),
+    'regular': gossip_loop(mj.topologies.graphs.regular(NUM_CLIENTS, 0, 3)),
+    'epidemic': epidemic_loop,
     'edges': edges_loop, 'clusters': clusters_loop, 'shared': shared_loop,
     'splits': splits_loop}
 
@@ -212,7 +228,8 @@ def test_one_model_is_fedavg_to_the_bit():
     assert [x.metrics for x in records] == [x.metrics for x in others]
 
 
-@pytest.mark.parametrize('name', ['random', 'edges', 'clusters', 'splits'])
+@pytest.mark.parametrize('name', [
+    'random', 'epidemic', 'edges', 'clusters', 'splits'])
 def test_restored_states_and_runs_in_one_program_have_the_same_numbers(name):
   made = federation(TOPOLOGIES[name], lanes=2)
   alone, records = trained(made, 4)
@@ -286,7 +303,8 @@ METHODS = {
 def test_models_that_do_not_mix_are_federations_of_their_own(name):
   """Also the state of servers and clients, and messages side by side."""
   made = federation(
-      mj.topologies.Topology(num_models=2, choose=lambda choice: choice.client_id % 2),
+      mj.topologies.Topology(
+          num_models=2, choose=lambda choice: choice.client_id % 2),
       algorithm=METHODS[name], rounds=mj.rounds.all_clients())
   both, records = trained(made, 3)
   for m in range(2):
@@ -298,3 +316,17 @@ def test_models_that_do_not_mix_are_federations_of_their_own(name):
                  state.server, 1e-5)
     assert_close(jax.tree.map(lambda x: x[:, m::2], of_both.clients),
                  state.clients, 1e-5)
+
+
+@pytest.mark.parametrize('topology, num_bytes, between', [
+    (STAR, 8 * 2, 0), (mj.topologies.ifca(3), 8 * (3 + 1), 0),
+    (mj.topologies.hierarchical(8, 4, period=2), 8 * 2, 4),
+    (mj.topologies.gossip(8, 0, steps=2), 8 * 2 * 2, 0),
+    (mj.topologies.epidemic(8, 3), 8 * 3, 0)])
+def test_bytes_are_those_of_the_models_that_are_sent(
+    topology, num_bytes, between):
+  size = 4 * (4 + 1) * fed.NUM_CLASSES
+  simulation = mj.Simulation(federation(
+      topology, rounds=mj.rounds.all_clients()))
+  assert simulation.bytes_per_round() == num_bytes * size
+  assert simulation.bytes_between_servers() == between * size

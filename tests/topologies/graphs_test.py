@@ -1,0 +1,60 @@
+"""Graphs of nodes, and the draws of epidemic learning."""
+
+import jax
+import numpy as np
+import pytest
+
+import moon_jax as mj
+
+
+def test_each_node_sends_to_distinct_others_with_equal_probability():
+  draws = np.stack([
+      mj.topologies.graphs.recipients(jax.random.key(i), 5, 2)
+      for i in range(400)])
+  assert (draws[..., 0] != draws[..., 1]).all()
+  counts = np.stack([np.bincount(draws[:, i].ravel(), minlength=5)
+                     for i in range(5)])
+  assert (np.diag(counts) == 0).all()
+  others = counts[~np.eye(5, dtype=bool)]  # 200 +- 10
+  assert 150 < others.min() and others.max() < 250
+  pairs = np.unique(np.sort(draws[:, 0]), axis=0, return_counts=True)[1]
+  assert len(pairs) == 6 and pairs.min() > 35  # 67 +- 7
+
+
+def degrees(edges, num_nodes):
+  made = mj.topologies.graphs.neighbours(
+      mj.topologies.graphs.checked_edges(edges, num_nodes), num_nodes)
+  return made.is_there_MD.sum(1).tolist()
+
+
+def test_all_nodes_of_a_torus_and_a_regular_graph_have_as_many_neighbours():
+  torus = mj.topologies.graphs.torus(12)  # 3 x 4
+  assert degrees(torus, 12) == [4] * 12
+  assert {1, 3, 4, 8} == {*torus[(torus == 0).any(1)].ravel()} - {0}
+  for degree, num_nodes in (1, 2), (2, 9), (3, 8), (4, 7), (5, 8), (7, 8):
+    edges = mj.topologies.graphs.regular(num_nodes, 0, degree)
+    assert degrees(edges, num_nodes) == [degree] * num_nodes
+  one, same, other = (mj.topologies.graphs.regular(20, seed, 3).tolist()
+                      for seed in (1, 1, 2))
+  assert one == same != other
+
+
+def test_a_graph_is_read_from_a_file(tmp_path):
+  file = tmp_path / 'edges.txt'
+  file.write_text('# a path\n0 1\n\n2, 1  # both\n')
+  assert mj.topologies.graphs.read(str(file), 3).tolist() == [[0, 1], [2, 1]]
+  for line in '0 3', '0', '0 1 2', '1 1', '0 x', '0 -1':
+    file.write_text(f'0 1\n{line}\n')
+    with pytest.raises(mj.UserError, match='line 2 must have two different'):
+      mj.topologies.gossip(3, 0, f'file(path={str(file)!r})')
+
+
+@pytest.mark.parametrize('make, words', [
+    (lambda: mj.topologies.gossip(10, 0, 'torus'),
+     'needs a x b clients, a and b at least 3; got 10. Use 9, 12'),
+    (lambda: mj.topologies.gossip(7, 0, 'regular(degree=3)'),
+     'degree must be from 2 to 6, and even if the number of clients is odd'),
+    (lambda: mj.topologies.epidemic(4, 4), 'less than the 4 clients; got 4')])
+def test_graphs_that_the_number_of_clients_does_not_allow(make, words):
+  with pytest.raises(mj.UserError, match=words):
+    make()
