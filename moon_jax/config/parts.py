@@ -145,6 +145,8 @@ def show(value: Any) -> str:
   if isinstance(value, float):
     text = f'{value:g}' if float(f'{value:g}') == value else repr(value)
     return text.replace('e-0', 'e-').replace('e+0', 'e')
+  if isinstance(value, tuple) and all(isinstance(x, float) for x in value):
+    return f'({", ".join(map(show, value))}{"," * (len(value) == 1)})'
   return repr(value)
 
 

@@ -118,4 +118,6 @@ ROWS = {
     'fedrolex': (mj.fedrolex(NARROW, scale=False, masked=False), method(
         cross_entropy, NARROW, rolls=True), OPTIONS),
     'fjord': (FJORD, method(fjord, RATES), OPTIONS)}
-GOLDEN_ROWS: dict = {}
+
+GOLDEN_ROWS = {
+    'heterofl': (ROWS['heterofl'][0], {'weighting': 'uniform'})}
