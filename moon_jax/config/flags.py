@@ -126,10 +126,10 @@ class Config:
       'dirichlet',
       'How training examples are split over clients: iid; dirichlet(beta), '
       'label skew; shards(shards_per_client), a few classes per client; '
-      'quantity(beta), size skew; feature_noise(noise_std); natural, the '
-      'clients of the data set; file(path), the partition.npz of a run; or '
-      'your own.', is_common=True, varies='split',
-      page='data.md#your-own-splits')
+      'quantity(beta), size skew; feature_noise(noise_std); rotated(groups), '
+      'images turned by groups of clients; natural, the clients of the data '
+      'set; file(path), the partition.npz of a run; or your own.',
+      is_common=True, varies='split', page='data.md#your-own-splits')
   partition_seed: int = flag(
       -1, 'Seed of the partition only, to compare seeds on one partition; -1 '
       'uses --seed.', at_least=-1, varies='split')

@@ -70,7 +70,8 @@ UPDATE_ATTACKS = ('sign_flip', 'scaling', 'gaussian', 'inner_product',
 KINDS: dict[str, Kind] = {
     'partition': Kind(
         _in('data.partition', 'iid', 'dirichlet', 'shards', 'quantity',
-            'feature_noise', 'natural') | _in('data.split', file='read_file'),
+            'feature_noise', 'rotated', 'natural')
+        | _in('data.split', file='read_file'),
         'dirichlet(beta=0.1)',
         returns='a list of index arrays, one per client', values=(
             'dataset', 'labels', 'num_examples', 'num_clients', 'seed',

@@ -16,7 +16,7 @@ Arguments that several functions share:
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 import numpy as np
 
 from moon_jax.config.parts import checked, FromRun
@@ -189,6 +189,28 @@ def feature_noise(num_examples: FromRun[int], num_clients: FromRun[int],
 
 
 @arguments
+@checked
+def rotated(num_examples: FromRun[int], num_clients: FromRun[int],
+            seed: FromRun[int], groups: Annotated[int, Ge(2), Le(4)] = 4
+            ) -> Clients:
+  """Splits as `iid`; groups of clients have images that are turned.
+
+  Ghosh et al., https://arxiv.org/abs/2006.04088, section 6.2, where each image
+  is in all groups. `moon_jax.partition.turned` has the images; held-out
+  examples are turned too, test and validation examples are not.
+
+  The module describes num_examples, num_clients and seed.
+
+  Args:
+    groups: 2 or 4. Images of client i are turned i modulo this number times by
+      180 or 90 degrees.
+  """
+  require(groups != 3, 'groups', 'must be 2 or 4, for turns by multiples of 90 '
+          'degrees', groups, 'Give one of them')
+  return iid(num_examples, num_clients, seed)
+
+
+@arguments
 def natural(client_of_example: FromRun[np.ndarray | None],
             num_clients: FromRun[int], seed: FromRun[int],
             names: FromRun[Sequence[str] | None] = None) -> Clients:
@@ -254,6 +276,26 @@ def noise_std(clients: Sequence[np.ndarray], max_std: float,
   for i, indices in enumerate(clients):
     std[indices] = max_std * i / max(len(clients) - 1, 1)
   return std
+
+
+def turned(images: np.ndarray, clients: Sequence[np.ndarray],
+           groups: int) -> np.ndarray:
+  """Returns a copy of images [N, H, W, C], turned in groups of clients.
+
+  Those of client i are turned counterclockwise, i modulo `groups` times by 360
+  / `groups` degrees. Clients share no examples.
+
+  Raises:
+    UserError: if they are no images, or not square.
+  """
+  require(images.ndim == 4 and images.shape[1] == images.shape[2], 'partition',
+          'needs square images to turn them', f'inputs of shape '
+          f'{list(images.shape[1:])}', 'Give another one, such as iid')
+  images = images.copy()
+  for i, indices in enumerate(clients):
+    images[indices] = np.rot90(
+        images[indices], i % groups * (4 // groups), axes=(1, 2))
+  return images
 
 
 def _no_split_error(beta, num_clients, num_examples):

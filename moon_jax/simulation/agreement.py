@@ -131,8 +131,8 @@ def program_key(config: Config) -> tuple:
   # RoundProgram.freeze_once also needs clients without common examples.
   if partition == 'file' or config.partition.is_own:
     shared['the split of a file or of your own'] = split
-  if partition == 'feature_noise':  # noise is a property of examples
-    shared['the noise of feature_noise'] = split
+  if partition in ('feature_noise', 'rotated'):  # properties of examples
+    shared['the inputs of clients'] = split
   if config.labels.name != 'clean' or config.attack.name == 'label_flip':
     shared['the labels of clients'] = (
         fields['labels'], fields['attack'], split)

@@ -1,6 +1,7 @@
 """Builds federations from configurations; no other module does."""
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -72,8 +73,7 @@ def from_valid(config: Config, dataset: Dataset | None = None,
       dataset, setting('dataset', config.dataset), config.eval_examples)
   dataset = dataset.with_int32_labels()
   parts = _split(config, dataset, clients)
-  if parts.train_labels is not None:
-    dataset = dataset._replace(train_labels=parts.train_labels)
+  dataset = _as_seen(config, parts, dataset)
   test_sets = {}
   if trigger := registry.backdoor_of(config):
     dataset = trigger.poisoned(dataset, parts.clients, attackers.configured(
@@ -107,6 +107,7 @@ def from_valid(config: Config, dataset: Dataset | None = None,
       **{name: getattr(config, name) for name in SETTINGS},
       'optimizer': config.optimizer, 'topology': registry.topology_of(config),
       'data': dataset, 'clients': parts.clients, 'model': network,
+      'groups': _groups(config),
       'algorithm': algorithm, 'rounds': _with_dropout(config, rounds),
       'learning_rate': learning_rates.make(config),
       'planned_rounds': config.num_rounds,
@@ -122,6 +123,28 @@ def from_valid(config: Config, dataset: Dataset | None = None,
   if rounds.needs_history:  # errors in a user's function show at once
     processes.run_on_first_process(lambda: made.first_cohorts(1))
   return made
+
+
+def _as_seen(config, parts, dataset):
+  """Returns the data set with labels and images as the clients see them."""
+  if parts.train_labels is not None:
+    dataset = dataset._replace(train_labels=parts.train_labels)
+  if config.partition.name != 'rotated':
+    return dataset
+  indices = [parts.clients]
+  if parts.client_tests is not None:
+    indices.append(parts.client_tests.indices)
+  return dataset._replace(train_inputs=partition.turned(
+      dataset.train_inputs, [np.concatenate(own) for own in zip(*indices)],
+      config.args('partition')['groups']))
+
+
+def _groups(config):
+  """Returns the group of each client, or None if they have none."""
+  counts = [config.args(kind)['groups'] for kind, name in (
+      ('labels', 'shift'), ('partition', 'rotated'))
+            if getattr(config, kind).name == name]
+  return np.arange(config.num_clients) % math.lcm(*counts) if counts else None
 
 
 def _input_noise_std(config, parts, dataset):

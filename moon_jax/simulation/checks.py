@@ -393,9 +393,9 @@ def _check_evaluation(config):
           f'Give {setting("client_eval", "all")}')
   require(not config.new_clients or (
       config.labels.name == 'clean' and config.partition.name not in (
-          'file', 'feature_noise')), 'new_clients',
+          'file', 'feature_noise', 'rotated')), 'new_clients',
           f'needs {setting("labels")}=clean, and another '
-          f'{setting("partition")} than file and feature_noise',
+          f'{setting("partition")} than file, feature_noise and rotated',
           _shown(config, 'labels', 'partition'),
           'Remove one of them')
 

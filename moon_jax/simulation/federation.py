@@ -53,6 +53,9 @@ class Federation:
     algorithm: the federated algorithm.
     topology: the server models and the clients of each: a value of
       `moon_jax.topologies`; by default one server.
+    groups: the group of each client, int [C] from 0, such as those of
+      --labels=shift; None if there are none. Rounds with several server models
+      then record cluster_purity.
     rounds: who takes part in each round: a value of `moon_jax.rounds`, such as
       `moon_jax.rounds.listed([[0, 3], [1, 2]])`; by default all clients, in any
       number of rounds.
@@ -131,6 +134,7 @@ class Federation:
   model: Model
   algorithm: Algorithm
   topology: Topology = STAR
+  groups: Sequence[int] | None = None
   rounds: Rounds = rounds_lib.all_clients()
   optimizer: Any = 'sgd'
   learning_rate: LearningRate = _setting('learning_rate')

@@ -98,6 +98,11 @@ def _check_parts(federation):
   _check_functions(federation)
   _check_rounds(federation)
   _check_topology(federation)
+  groups, num_clients = federation.groups, federation.num_clients
+  require(groups is None or np.shape(groups) == (num_clients,) and np.asarray(
+      groups).dtype.kind in 'iu' and np.min(groups) >= 0, 'groups',
+          f'must be integers from 0, one for each of the {num_clients} clients',
+          _short(groups), 'Remove it, or give numpy.arange(num_clients) % 2')
   std, count = federation.input_noise_std, len(data.train_labels)
   require(std is None or np.shape(std) == (count,), 'input_noise_std',
           f'must have one number for each of the {count} training examples',

@@ -182,9 +182,14 @@ def round_metrics(federation: Federation, index: int, table: Table,
         client for client in np.ravel(of_server['clients_excluded']).tolist()
         if client >= 0]
   if len(metrics.model_J) and not federation.topology.is_fixed:
-    line['clients_of_models'] = [
-        sorted(jobs.client[ran_J & (metrics.model_J == model)].tolist())
-        for model in range(federation.topology.num_models)]
+    clients_M = [np.sort(jobs.client[ran_J & (metrics.model_J == model)])
+                 for model in range(federation.topology.num_models)]
+    line['clients_of_models'] = [clients.tolist() for clients in clients_M]
+    if federation.groups is not None and ran_J.any():
+      groups_C = np.asarray(federation.groups)
+      line['cluster_purity'] = float(sum(
+          np.bincount(groups_C[clients]).max(initial=0)
+          for clients in clients_M) / ran_J.sum())
   return {name: value for name, value in (of_server | line).items()
           if not metric_functions.is_of_evaluation(name)}
 

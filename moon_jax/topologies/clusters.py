@@ -32,7 +32,7 @@ def ifca(clusters: Count, head: str = '') -> Topology:
     clusters: number of models, k.
     head: names of the layers of which each cluster has its own, separated by
       spaces, such as "out"; the others are averaged over all clients. '' shares
-      none.
+      none. Bytes are counted as of k whole models.
   """
   topology = Topology(
       num_models=clusters, choose=lambda choice: jnp.argmin(choice.losses),

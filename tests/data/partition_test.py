@@ -1,12 +1,16 @@
 """Partitions: published ones index for index, and properties of all."""
 
+import dataclasses
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
 
+from moon_jax.config import Config
 from moon_jax.data import partition
 from moon_jax.errors import UserError
+from moon_jax.simulation import build
 from support import golden
 
 LABELS = np.repeat(np.arange(10), 100)
@@ -176,3 +180,35 @@ def test_labels_of_any_integer_type_give_the_same_split(kind):
     for found, expected in zip(make(small, forty), make(classes, 40),
                                strict=True):
       np.testing.assert_array_equal(found, expected)
+
+
+def test_images_of_groups_are_turned(digits):
+  """Held-out examples too, and nothing else."""
+  config = Config(
+      dataset='digits', model='mlp', algorithm='fedavg', num_clients=6,
+      partition='rotated', client_test_fraction=.2, client_eval_every=1,
+      validation_fraction=.1)
+  made = build.federation(config, digits)
+  assert made.groups.tolist() == [0, 1, 2, 3, 0, 1]
+  seen = np.zeros(len(digits.train_labels), int)
+  for client in range(6):
+    for at in [*made.clients[client], *made.client_tests.indices[client]]:
+      image = digits.train_inputs[at]
+      for _ in range(client % 4):  # counterclockwise
+        image = image.swapaxes(0, 1)[::-1]
+      np.testing.assert_array_equal(made.data.train_inputs[at], image)
+      seen[at] += 1
+  assert seen.max() == 1
+  assert (seen == 0).sum() == len(made.validation)
+  for name in 'train_inputs', 'test_inputs':
+    one, other = getattr(made.data, name), getattr(digits, name)
+    kept = seen == 0 if name == 'train_inputs' else slice(None)
+    np.testing.assert_array_equal(one[kept], other[kept])
+  both = dataclasses.replace(
+      config, labels='shift(groups=3)', partition='rotated(groups=2)')
+  assert build.federation(both, digits).groups.tolist() == [*range(6)]
+  for changes, words in (
+      ({'partition': 'rotated(groups=3)'}, 'groups must be 2 or 4'),
+      ({'dataset': 'breast_cancer'}, 'needs square images .* got inputs')):
+    with pytest.raises(UserError, match=words):
+      build.federation(dataclasses.replace(config, **changes))

@@ -364,6 +364,9 @@ OTHERS = dict(seed=1, algorithm='moon(mu=0.5)')
     (NOISY, dict(client_test_fraction=.2, client_eval_every=1), False),
     (NOISY, dict(algorithm='moon(mu=0.5)',
                  rounds='synchronous(dropout_rate=0.1)'), True),
+    (dict(partition='iid'), dict(partition='rotated'), False),
+    (dict(partition='rotated'), dict(seed=1), False),
+    (dict(partition='rotated', partition_seed=3), dict(seed=1), True),
     # So do changed labels.
     ({}, LABELS, False), ({}, SHIFT, False),
     (LABELS, dict(labels='noise(rate=0.2)'), False),

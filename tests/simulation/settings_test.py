@@ -87,7 +87,8 @@ PARTS = {
     'partition': [({}, (
         'iid', 'dirichlet', 'dirichlet(beta=5)', 'shards',
         'shards(shards_per_client=3)', 'quantity', 'quantity(beta=5)',
-        'feature_noise', 'feature_noise(noise_std=0.3)'))],
+        'feature_noise', 'feature_noise(noise_std=0.3)')),
+        (_DIGITS, ('iid', 'rotated', 'rotated(groups=2)'))],
     'cohort': [({'participation': .5}, (
         'uniform', 'power_of_choice', 'power_of_choice(candidates=3)', 'oort',
         'oort(exploration=0.5)', 'oort(decay=0.5)',
@@ -315,6 +316,7 @@ def test_the_seed_reaches_each_draw_of_a_run(changes, fields):
       'client_eval': 'all'}, ['new_clients']),
     ({'labels': 'noise', 'partition': 'iid'}, ['data']),
     ({'labels': 'shift', 'dataset': 'digits'}, ['data']),
+    ({'partition': 'rotated', 'dataset': 'digits'}, ['data']),
     (_CLOCK | {'cohort': 'oort', 'partition': 'iid'}, ['rounds']),
     ({'topology': 'gossip(graph=erdos_renyi(probability=0.7))',
       'num_clients': 12}, ['topology']),

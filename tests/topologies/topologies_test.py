@@ -330,3 +330,24 @@ def test_bytes_are_those_of_the_models_that_are_sent(
       topology, rounds=mj.rounds.all_clients()))
   assert simulation.bytes_per_round() == num_bytes * size
   assert simulation.bytes_between_servers() == between * size
+
+
+def test_clusters_that_split_find_groups_with_other_labels():
+  """Purity counts the clients beside the largest group of each model."""
+  groups = np.arange(NUM_CLIENTS) % 2
+  labels = DATA.train_labels.copy()
+  inputs = DATA.train_inputs + 3 * np.eye(4, dtype=np.float32)[labels]
+  for at in CLIENTS[1::2]:
+    labels[at] = (labels[at] + 1) % fed.NUM_CLASSES
+  made = federation(
+      mj.topologies.cfl(NUM_CLIENTS, 2, eps1=.1, eps2=.2), groups=groups,
+      data=DATA._replace(train_inputs=inputs, train_labels=labels),
+      rounds=mj.rounds.all_clients())
+  _, records = trained(made, 12)
+  first, last = records[0].metrics, records[-1].metrics
+  assert first['clients_of_models'] == [[*range(NUM_CLIENTS)], []]
+  assert (first['clusters'], first['cluster_purity']) == (1, .5)
+  assert last['clients_of_models'] == [[0, 2, 4, 6], [1, 3, 5, 7]]
+  assert (last['clusters'], last['cluster_purity']) == (2, 1)
+  with pytest.raises(mj.UserError, match='groups must be integers from 0, one'):
+    dataclasses.replace(made, groups=[0, 1])
