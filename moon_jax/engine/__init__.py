@@ -6,4 +6,5 @@ Axis letters, used in docstrings and as suffixes of array names:
   C  clients            J  jobs of a round; a job is one client of one run
   T  table rows         L  lanes, which train their jobs in parallel
   B  examples of a local step    N  training examples    D  devices
+  M  server models of a run      G  server models of all runs, R M
 """
