@@ -53,12 +53,11 @@ def text(arms: Sequence[Arm], tried: Sequence[Tried], again: Sequence[Tried]
 
 
 def _tested(runs):
-  ended = [x for x in runs if 'diverged' not in x.result]
-  note = f'; {len(runs) - len(ended)} diverged' * (len(ended) < len(runs))
-  if not ended:
+  name, numbers = runs[0].tested, [x.test for x in runs if x.test is not None]
+  diverged = len(runs) - len(numbers)
+  note = f'; {diverged} diverged' * bool(diverged)
+  if not numbers:
     return f'no result{note}'
-  name = ended[0].tested
-  numbers = [x.result[name] for x in ended]
   spread = f' ± {shown(name, statistics.stdev(numbers))}' if (
       len(numbers) > 1) else ''
   return (f'{name.replace("_", " ")} {shown(name, statistics.fmean(numbers))}'
@@ -76,7 +75,7 @@ def _differences(arms, again, metric):
 
   made = {arm.name: arms_lib.Arm({}, arm.config, {
       seed: run for x in again if x.arm.name == arm.name
-      and 'diverged' not in x.result
+      and x.test is not None
       for run in [read.read(pathlib.Path(x.result['workdir']))]
       for seed in [(run.config.seed, run.config.split_seed())]
   }, [], arm.name) for arm in arms}
@@ -115,7 +114,7 @@ def frame(tried: Sequence[Tried], again: Sequence[Tried]) -> 'pd.DataFrame':
       'metric': x.metric,
       'value': None if x.trial.value is None else (
           sign_of(x.metric) * x.trial.value),
-      'test': x.result.get(x.tested) if x in again else None,
+      'test': x.test if x in again else None,
       'seconds': round(x.seconds, 2),
       'chosen': x.trial == x.arm.tuner.best,
       'workdir': x.result.get('workdir', '')} for x in [*ordered, *again]])

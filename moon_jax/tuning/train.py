@@ -70,6 +70,11 @@ class Tried(NamedTuple):
         'validation_personal') else 'test'
     return status.measure(self.result, part) or f'{part}_accuracy'
 
+  @property
+  def test(self) -> float | None:
+    """Its value; None if the run, or the model of a client, has diverged."""
+    return None if 'diverged' in self.result else self.result.get(self.tested)
+
 
 class Pool:
   """Programs that stay compiled, and whose places go from run to run."""

@@ -14,6 +14,8 @@ import moon_jax as mj
 from moon_jax.runs.directory import Workdir
 from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.program import Program
+from moon_jax.tuning import report
+from moon_jax.tuning.train import Arm, Tried
 from moon_jax.tuning.tuner import sign_of
 from support import inline, small_runs, tiny_federation
 
@@ -176,6 +178,20 @@ search = {"algorithm.lam" = "log(0.01, 1)"}
     mean = 100 * (of_arm(arm) - of_arm(base)).mean()
     assert f'{mean:+.2f}' in differences and base in differences
   assert 'p, Holm' in differences and '  3  ' in differences
+
+
+def test_a_diverged_model_of_a_client_is_no_result():
+  """Its run has ended, and its accuracy over clients is null."""
+  tuner = mj.Tuner({'learning_rate': [.1]}, 'random(trials=1)', 1)
+  tuner.tell(*tuner.ask(), .5)
+  arm = Arm('ditto', mj.Config(algorithm='ditto'), tuner)
+  tried, again = ([Tried(
+      arm, trial, {'personal_heldout_accuracy': None}, 1.,
+      'validation_personal_accuracy')] for trial in (
+          tuner.best, tuner.best._replace(settings={'seed': 1})))
+  assert 'tested once: no result; 1 diverged' in report.text(
+      [arm], tried, again)
+  assert report.frame(tried, again)['test'].isna().all()
 
 
 def test_the_plan_of_a_tuning(tmp_path):
