@@ -59,6 +59,9 @@ VALUES = {flag: by_word(table) for flag, table in {
         'inner_product': 'ipm foe', 'little_is_enough': 'alie lie',
         'sign_flip': 'signflipping', 'label_flip': 'labelflipping',
         'gaussian': 'noise'},
+    'topology': {
+        'ifca': 'hypcluster', 'cfl': 'clusteredfl clustered',
+        'gossip': 'dpsgd decentralized', 'hierarchical': 'hierfavg edge'},
     'weighting': {'examples': 'samples size datasize numexamples',
                   'uniform': 'equal'},
     'schedule': {

@@ -139,6 +139,7 @@ def test_synonyms_of_values_are_valid_values():
     ('partition', 'dir', '--partition=dirichlet?'),
     ('optimizer', 'SGD', '--optimizer=sgd?'),
     ('weighting', 'equal', '--weighting=uniform?'),
+    ('topology', 'HypCluster', '--topology=ifca?'),
 ])
 def test_values_that_are_meant(flag, given, hint):
   assert spelling.remedy(flag, given, choices(flag)) == f'Did you mean {hint}'
