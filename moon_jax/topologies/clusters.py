@@ -6,6 +6,7 @@ from annotated_types import Ge, Lt
 import jax
 import jax.numpy as jnp
 
+from moon_jax import errors
 from moon_jax.config.parts import checked, Count, FromRun
 from moon_jax.models import heads
 from moon_jax.topologies.base import Mixed, Topology
@@ -42,7 +43,8 @@ def ifca(clusters: Count, head: str = '') -> Topology:
   split = heads.body_and_head(head)
 
   def with_shared_body(models, shared):
-    body, own = split(models)
+    with errors.naming(head='topology.head'):
+      body, own = split(models)
     return heads.merge(jax.tree.map(lambda x_M: jnp.broadcast_to(
         shared(x_M), x_M.shape), body), own)
 

@@ -282,6 +282,12 @@ def test_parts_that_need_one_model_are_refused(changes, words):
     federation(**{'topology': TOPOLOGIES['clusters'], **changes})
 
 
+def test_a_head_that_the_network_lacks_is_refused():
+  with pytest.raises(mj.UserError, match=(
+      "topology.head must name some layers .* b, w; got 'x'")):
+    mj.Simulation(federation(mj.topologies.ifca(2, head='x')))
+
+
 @pytest.mark.parametrize('graph, words', [
     ([[0, 1]], 'must connect all clients; got 6 of 8'),
     ([[0, 8]], 'nodes from 0 to 7; got 0 to 8'),
