@@ -1,10 +1,12 @@
-"""Pictures of a run: the partition as a heat map, and simulated time."""
+"""Pictures of a run: partition, simulated time, clusters, graph of clients."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from moon_jax.config import parts
+from moon_jax.results import stats
 from moon_jax.results.figures import Picture
 from moon_jax.results.read import Run
 from moon_jax.view.text import short_names
@@ -19,6 +21,7 @@ _MAX_SHAPES = 60  # rows or columns of shapes, which make SVG files large
 _NUM_LEVELS = 12  # colours
 _MAX_CLIENTS = 40  # rows of simulated time
 _MAX_STEPS = 30  # whose ends have room for lines
+_MAX_EDGES = 5000  # more lines would be one area
 
 
 def run_pictures(run: Run) -> list[Picture]:
@@ -31,6 +34,11 @@ def run_pictures(run: Run) -> list[Picture]:
         partition['counts'], partition['class_names'].tolist(), names))
   if timeline:
     pictures.append(timeline_picture(timeline, names))
+  topology = run.config.topology
+  if any('clients_of_models' in line for line in run.lines):
+    pictures.append(models_picture(run.lines, run.config.num_clients))
+  if topology.name == 'gossip':
+    pictures += _graph_pictures(run, topology)
   return pictures
 
 
@@ -179,3 +187,91 @@ def timeline_picture(timeline: dict[str, np.ndarray],
                  'A bar lasts from the start of a client to the arrival of its '
                  'update. Vertical lines are the ends of rounds, or server '
                  'steps.')
+
+
+def models_picture(lines: Sequence[dict[str, Any]], num_clients: int
+                   ) -> Picture:
+  """Returns the picture of which model each client trains in which round.
+
+  Args:
+    lines: those of metrics.jsonl, with clients_of_models.
+    num_clients: all clients; rounds without a client are white.
+  """
+  model_CT = np.full((num_clients, len(lines)), np.nan)
+  for t, line in enumerate(lines):
+    for model, members in enumerate(line.get('clients_of_models', ())):
+      model_CT[members, t] = model
+  num_models = int(np.nanmax(model_CT, initial=0)) + 1
+
+  def draw(figure):
+    from matplotlib import cm, ticker
+
+    axes = figure.subplots()
+    rounds = [line['round'] for line in lines]
+    image = axes.imshow(
+        model_CT, aspect='auto', interpolation='nearest', vmin=-.5,
+        vmax=num_models - .5, cmap=cm.viridis.resampled(num_models),
+        extent=(rounds[0] - .5, rounds[-1] + .5, num_clients - .5, -.5))
+    axes.set(xlabel='round', ylabel='client')
+    axes.grid(visible=False)
+    for axis in axes.xaxis, axes.yaxis:
+      axis.set_major_locator(ticker.MaxNLocator(integer=True))
+    figure.colorbar(image, ax=axes, label='model',
+                    ticks=ticker.MaxNLocator(integer=True))
+
+  return Picture('models', draw, (8, np.clip(2 + .12 * num_clients, 3, 9)),
+                 'The model that each client trains in each round.')
+
+
+def _graph_pictures(run, topology):
+  """Returns the picture of a built-in graph, in a list."""
+  graph = parts.parse('graph', dict(topology.arguments).get('graph', 'ring'))
+  if graph.is_own or parts.files('graph', graph):
+    return []  # it may have changed since
+  from moon_jax.topologies import graphs  # imports jax
+
+  num_clients = run.config.num_clients
+  edges = graphs.edges_of(graph, num_clients, run.config.split_seed())
+  columns = (run.line_of_clients() or {}).get('clients', {})
+  metric = next((name for name in stats.OF_CLIENTS if name in columns), '')
+  value_C = np.full(num_clients, np.nan)
+  if metric:
+    value_C[columns['client']] = 100 * np.array(columns[metric], float)
+  return [graph_picture(edges, value_C, stats.label(metric))] if (
+      len(edges) <= _MAX_EDGES) else []
+
+
+def graph_picture(edges: np.ndarray, value_C: np.ndarray,
+                  label: str) -> Picture:
+  """Returns the picture of a graph with its nodes on a circle.
+
+  Args:
+    edges: int [E, 2].
+    value_C: a metric of each node's model, by which it is coloured; NaN for
+      nodes without.
+    label: of the metric.
+  """
+  angle_C = 2 * np.pi * np.arange(len(value_C)) / len(value_C)
+  at_C2 = np.stack([np.sin(angle_C), np.cos(angle_C)], 1)
+
+  def draw(figure):
+    from matplotlib.collections import LineCollection
+
+    axes = figure.subplots()
+    axes.add_collection(LineCollection(
+        at_C2[edges], color='#999999', linewidth=.8, zorder=1))
+    size = np.clip(12000 / len(value_C), 4, 350)
+    is_known_C = np.isfinite(value_C)
+    axes.scatter(*at_C2[~is_known_C].T, size, 'white', edgecolors='#333333')
+    if is_known_C.any():
+      points = axes.scatter(*at_C2[is_known_C].T, size, value_C[is_known_C],
+                            edgecolors='#333333', linewidth=.5)
+      figure.colorbar(points, ax=axes, label=label, shrink=.7)
+    for client, (x, y) in enumerate(at_C2 * 1.13):
+      if len(value_C) <= _MAX_LABELS:
+        axes.text(x, y, client, ha='center', va='center')
+    axes.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect='equal')
+    axes.set_axis_off()
+
+  return Picture('graph', draw, (7, 6), 'The graph of clients, coloured by the '
+                 'model of each; white ones are not evaluated.')

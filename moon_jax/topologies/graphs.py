@@ -120,9 +120,7 @@ def gossip(num_clients: FromRun[Count], seed: FromRun[int],
     order: "train_mix" averages the trained models; "mix_train" averages those
       before training and adds each node's own update, as in Lian et al.
   """
-  edges = graph if isinstance(graph, np.ndarray) else parts.make(
-      'graph', parts.parse('graph', graph), num_nodes=num_clients, seed=seed)
-  nodes = neighbours(checked_edges(edges, num_clients), num_clients)
+  nodes = neighbours(edges_of(graph, num_clients, seed), num_clients)
 
   def mix(mixing):
     weight_MD, own_weight_M = metropolis(nodes, mixing.weight > 0)
@@ -192,6 +190,13 @@ def epidemic(num_clients: FromRun[Count], peers: Count = 1) -> Topology:
       num_models=num_clients, choose=lambda choice: choice.client_id, mix=mix,
       is_fixed=True, covers_new_clients=False, has_server=False,
       received=peers, sent=peers)
+
+
+def edges_of(graph: Part | np.ndarray, num_nodes: int, seed: int) -> np.ndarray:
+  """Returns the edges of a graph, int [E, 2]; see `gossip`."""
+  return checked_edges(graph if isinstance(graph, np.ndarray) else parts.make(
+      'graph', parts.parse('graph', graph), num_nodes=num_nodes, seed=seed),
+                       num_nodes)
 
 
 def checked_edges(edges: Any, num_nodes: int) -> np.ndarray:

@@ -173,3 +173,36 @@ def test_show_writes_the_pictures_of_a_run(tmp_path, run_command):
 
 def test_runs_without_data_of_pictures_have_none(tmp_path):
   assert not pictures.run_pictures(read.read(made_runs.write(tmp_path / 'run')))
+
+
+def test_the_models_of_clients_are_a_picture_over_rounds(tmp_path):
+  run = read.read(made_runs.write(
+      tmp_path / 'run', topology='ifca(clusters=2)',
+      more={'clients_of_models': [[2], [0]]}))
+  picture, = pictures.run_pictures(run)
+  image, = drawn(picture)[0].images
+  model_CT = image.get_array()
+  assert model_CT.shape == (3, 4) and picture.name == 'models'
+  assert model_CT[[0, 2]].tolist() == [[1] * 4, [0] * 4]
+  assert model_CT.mask.tolist() == [[False] * 4, [True] * 4, [False] * 4]
+
+
+def test_a_graph_has_the_accuracies_of_its_nodes(tmp_path):
+  write = lambda name, graph: read.read(made_runs.write(
+      tmp_path / name, num_clients=5, topology=f'gossip(graph={graph})', more={
+          'clients': {'client': [3, 1], 'personal_heldout_accuracy': [.5, 1]}}))
+  picture, = pictures.run_pictures(write('ring', 'ring'))
+  axes, colours = drawn(picture)
+  lines, others, nodes = axes.collections
+  assert nodes.get_array().tolist() == [100, 50]  # clients 1 and 3
+  assert len(others.get_offsets()) == 3
+  ends = np.concatenate(lines.get_segments())
+  assert len(ends) == 10 and np.allclose(np.hypot(*ends.T), 1)
+  assert colours.get_ylabel() == 'personal held-out accuracy (%)'
+  for graph in 'mine:graph', 'file(path=mine)':  # need not exist any more
+    config = tmp_path / 'ring' / 'config.json'
+    config.write_text(re.sub(
+        r'"gossip[^"]*', f'"gossip(graph={graph})', config.read_text()))
+    run = read.read(tmp_path / 'ring')
+    assert 'mine' in str(run.config.topology)
+    assert not pictures.run_pictures(run)
