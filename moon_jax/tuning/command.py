@@ -84,13 +84,14 @@ class Tuning:
       counts, last, rounds = arm.tuner.forecast(), 0, 0
       for end, count in counts.items():
         rounds, last = rounds + count * (end - last), end
+      rounds = rounds or sum(trial.rounds for trial in arm.tuner.ask())
       again = self._num_seeds * arm.config.num_rounds
       total += rounds + again
       words = ', '.join(f'{count} to round {end}'
                         for end, count in counts.items())
       names.setdefault((
           f'trials: {words}, {rounds} rounds' if counts else
-          f'{len(arm.tuner.ask())} trials, and those that {self._part.name} '
+          f'trials: {len(arm.tuner.ask())}, and those that {self._part.name} '
           'asks for later') + f'; new seeds: {self._num_seeds} to round '
           f'{arm.config.num_rounds}, {again} rounds', []).append(arm.name)
     trained = total / sum(arm.config.num_rounds for arm, _ in asked)
@@ -98,7 +99,7 @@ class Tuning:
              for shown in [', '.join(known) if len(known) < 4 else
                            f'{known[0]} to {known[-1]}, each of {len(known)}']]
     return '\n'.join([
-        f'{self._part}: {total:,} rounds in all', *lines,
+        f'{self._part}: rounds in all: {total:,}', *lines,
         f'The first {len(asked)} trials need the most memory. Times below are '
         f'of all {total:,} rounds.', plan_fn(runs, trained=trained)])
 

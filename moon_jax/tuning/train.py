@@ -205,10 +205,11 @@ def check(arms: Sequence[Arm], metric: str) -> None:
             'needs settings to choose from', 'none',
             'Give --grid learning_rate=0.01,0.1 or '
             "--search 'learning_rate=log(0.001,0.3)'")
+    require(tuner.ask(), 'tune', 'must ask for a trial', '[]',
+            f'Change {tuner.tune}')
     for trial in tuner.ask():
       arm.configured(trial.settings)
-    least = min((trial.rounds for trial in tuner.ask()),
-                default=config.num_rounds)
+    least = min(trial.rounds for trial in tuner.ask())
     every = 'client_eval_every' if is_personal else 'eval_every'
     require(getattr(config, every) <= least,
             f'{every}={getattr(config, every)}',

@@ -319,8 +319,13 @@ def test_own_functions_of_a_command(tmp_path):
       'def search(history, count=2):\n'
       '  if len(history) == count:\n    return []\n'
       "  return [{'learning_rate': 1e25 if history else .01}]\n")
-  text = tune(tmp_path, *RUN, '--num_rounds=1', '--tune=mine:search(count=2)',
-              '--tune_seeds=0', '--workdir=runs')
+  words = [*RUN, '--num_rounds=1', '--tune_seeds=0', '--workdir=runs']
+  text = tune(tmp_path, *words, '--tune=mine:search(count=2)', '--dry_run')
+  assert text.startswith('mine:search: rounds in all: 1\nfedavg: trials: 1, '
+                         'and those that mine:search asks for later')
+  done = inline.run(*words, '--tune=mine:search(count=0)', cwd=tmp_path)
+  assert done.status == 2 and 'tune must ask for a trial; got []' in done.err
+  text = tune(tmp_path, *words, '--tune=mine:search(count=2)')
   chosen, diverged = rows_of(tmp_path)
   assert chosen['learning_rate'] == '0.01' and chosen['chosen'] == 'True'
   assert diverged['learning_rate'] == '1e+25'
