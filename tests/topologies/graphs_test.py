@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import moon_jax as mj
+from moon_jax.simulation import build
 
 
 def test_each_node_sends_to_distinct_others_with_equal_probability():
@@ -58,3 +59,17 @@ def test_a_graph_is_read_from_a_file(tmp_path):
 def test_graphs_that_the_number_of_clients_does_not_allow(make, words):
   with pytest.raises(mj.UserError, match=words):
     make()
+
+
+def test_a_clock_counts_the_models_that_clients_exchange():
+  def seconds(topology):
+    return build.federation(mj.Config(
+        dataset='digits', train_examples=200, num_clients=6, num_rounds=1,
+        clock='lognormal(spread=0)', topology=topology
+    )).rounds.timeline.seconds[0]
+
+  star, edges, ifca, epidemic = map(seconds, (
+      'star', 'hierarchical(edges=2)', 'ifca(clusters=3)', 'epidemic(peers=4)'))
+  assert star == edges < ifca
+  # Two more downloads, and three of both; an upload takes as 5 downloads.
+  assert (epidemic - star) / (ifca - star) == pytest.approx(3 * (1 + 5) / 2)

@@ -357,3 +357,10 @@ def test_clusters_that_split_find_groups_with_other_labels():
   assert (last['clusters'], last['cluster_purity']) == (2, 1)
   with pytest.raises(mj.UserError, match='groups must be integers from 0, one'):
     dataclasses.replace(made, groups=[0, 1])
+
+
+def test_one_and_two_devices_have_the_same_numbers():
+  one, two = (trained(federation(TOPOLOGIES['epidemic'], lanes=n), 3)[0]
+              for n in (1, 2))
+  assert [x.program.mesh.size for x in (one, two)] == [1, 2]
+  assert_close(one.global_model(), two.global_model(), 1e-6)
