@@ -17,7 +17,7 @@ import numpy as np
 
 from moon_jax import user_code
 from moon_jax.config import Config, parts
-from moon_jax.errors import require, UserError
+from moon_jax.errors import require, setting, UserError
 from moon_jax.runs import values
 
 _FORMS = 'log(A, B), uniform(A, B), integer(A, B) or choice(V1, V2, ...)'
@@ -170,7 +170,8 @@ def axis(name: str, given: Any, where: str, is_setting: bool = True) -> Axis:
     require(name not in _FIXED, '', f'{where}: {name} is not tuned',
             remedy=_FIXED.get(name, ''))
     require(not is_task(name), '', f'{where}: {name} is not tuned', remedy=
-            f'--grid {name}=V1,V2 tunes the other settings for each value')
+            f'{setting("grid")} {name}=V1,V2 tunes the other settings for each '
+            'value')
   if isinstance(given, Axis):
     return given
   if not isinstance(given, str):

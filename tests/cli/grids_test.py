@@ -34,7 +34,7 @@ class StandIn:
 @pytest.fixture
 def started(monkeypatch, tmp_path):
   """Returns a function that runs the command without training."""
-  def plan(runs, max_runs, part, is_measured):
+  def plan(runs, max_runs, part, is_measured, trained):
     return f'plan of {len(runs.configs)} runs in {runs.root}'
 
   monkeypatch.setattr('moon_jax.runs.run.Runs', StandIn)

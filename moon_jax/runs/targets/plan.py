@@ -139,14 +139,18 @@ def arguments(spec: RoundSpec) -> tuple:
   Client state has one entry per job of the round, not one per client.
   """
   federation, algorithm = spec.federation, spec.program.algorithm
+  topology = spec.program.topology
   num_jobs = spec.shape.jobs_per_device * spec.shape.num_devices
 
   def begin(variables):
     stacked = lambda tree, count=1: jax.tree.map(
         lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
-    shared = {'variables': variables, 'key': jax.random.key(0),
-              'server': algorithm.init_server(variables),
-              'round': jnp.int32(0)}
+    models = variables, algorithm.init_server(variables)
+    if topology.num_models > 1:
+      models = stacked(models, topology.num_models)
+    shared = {'variables': models[0], 'server': models[1],
+              'key': jax.random.key(0), 'round': jnp.int32(0),
+              'topology': jax.tree.map(jnp.asarray, topology.init())}
     clients_J = stacked(algorithm.init_client(variables), num_jobs)
     return (stacked(shared), clients_J,
             {name: jnp.zeros(1) for name in federation.hparams()})
