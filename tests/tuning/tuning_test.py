@@ -132,6 +132,7 @@ def test_a_killed_tuning_chooses_the_same_whatever_the_test_accuracy(
   assert without(rows_of(tmp_path)) == without(rows_of(whole[0]))
 
 
+@pytest.mark.long
 def test_methods_of_a_file_get_the_same_trials(tmp_path):
   """For each task; those with personal models are chosen and tested by them."""
   (tmp_path / 'two.toml').write_text("""
