@@ -58,10 +58,10 @@ def test_a_run_that_diverges_in_an_evaluation_ends_alone(
   """The next command trains it again, from its checkpoint."""
   test = Evaluator.test
 
-  def fail(self, variables_R, round_number, wait):
+  def fail(self, variables_R, round_number, *rest):
     if self._federation.seed == 1 and round_number == 2:
       raise DivergedError('round 2: mine')
-    return test(self, variables_R, round_number, wait)
+    return test(self, variables_R, round_number, *rest)
 
   with monkeypatch.context() as changed:
     changed.setattr(Evaluator, 'test', fail)
