@@ -31,11 +31,13 @@ def stacked(program: RoundProgram, inputs: Inputs) -> Inputs:
     return inputs._replace(model_J=run_J)
   flat = functools.partial(jax.tree.map, lambda x_RM: x_RM.reshape(
       -1, *x_RM.shape[2:]))
-  index_J = lax.map(functools.partial(_choose, program, inputs),
-                    jnp.arange(len(run_J)))
+  choice_J = lax.map(functools.partial(_choose, program, inputs),
+                     jnp.arange(len(run_J)))
+  # Another index, which the host refuses, must not be a model of another run.
+  index_J = jnp.clip(choice_J, 0, topology.num_models - 1)
   return inputs._replace(
       variables=flat(inputs.variables), server=flat(inputs.server),
-      model_J=run_J * topology.num_models + index_J)
+      model_J=run_J * topology.num_models + index_J, choice_J=choice_J)
 
 
 def _choose(program, inputs, j):
@@ -81,8 +83,10 @@ def mixed(program: RoundProgram, inputs: Inputs, before: Variables,
   """
   topology = program.topology
   num_models = topology.num_models
+  weight_RM = weight_G.reshape(-1, num_models)
+  total_R = jnp.maximum(weight_RM.sum(1), jnp.finfo(weight_G.dtype).tiny)
   mixing = Mixing(
-      start=before, models=after, weight=weight_G.reshape(-1, num_models),
+      start=before, models=after, weight=weight_RM / total_R[:, None],
       state=inputs.topology, round=inputs.round, key=keys_R)
   axes = Mixing(0, 0, 0, 0, 0, 0, None)
   if topology.needs_updates:

@@ -59,8 +59,8 @@ class RoundMetrics(NamedTuple):
   # `Topology.mix` record, [R, ...]; the former [R, M, ...] of M models
   cosine_R: jax.Array  # mean cosine over all pairs of updates w_i - w^t; NaN
   # if there are fewer than two
-  model_J: jax.Array  # int32, the model of each job among the M of its run; ()
-  # if M is 1
+  model_J: jax.Array  # int32, the model of each job among the M of its run, as
+  # `Topology.choose` returned it; () if M is 1
   # The next two are () unless RoundProgram.keep_models:
   cosine_J: jax.Array  # between the job's update and the mean direction
   models_J: Variables  # the models that the clients themselves use
@@ -195,7 +195,6 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
     cosine_J = accumulate.cosine_with_mean(
         inputs.variables, inputs.model_J, jobs, results, directions)
   changed, metrics_R = _aggregated(program, inputs, message, num_received_G)
-  model_J: Any = ()
   if num_models > 1:
     mixed = model_stack.mixed(
         program, inputs, shared['variables'], changed['variables'], weight_G,
@@ -203,7 +202,6 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
         results.models_J.local if program.keep_models else (), is_received_J)
     changed |= {'variables': mixed.models, 'topology': mixed.state}
     metrics_R = {**metrics_R, **mixed.metrics}
-    model_J = inputs.model_J % num_models
   shared = {**shared, **changed, 'round': shared['round'] + 1}
   return shared, results.clients_J, RoundMetrics(
       loss_TL=metrics_TL.loss, extra_TL=metrics_TL.extra,
@@ -216,7 +214,7 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
           lambda run: jax.vmap(accumulate.mean_cosine)(*run),
           jax.tree.map(lambda x_R: x_R[:, None], (directions, num_moved_R))
           )[:, 0],
-      model_J=model_J, cosine_J=cosine_J,
+      model_J=inputs.choice_J, cosine_J=cosine_J,
       models_J=results.models_J.evaluated if program.keep_models else ())
 
 

@@ -45,6 +45,7 @@ class Inputs(NamedTuple):
   data: TrainData
   topology: Any = ()  # state of the topology, [R, ...]
   model_J: Any = None  # int32 [J], the server model of each job, 0 to G - 1
+  choice_J: Any = ()  # int32 [J], what `Topology.choose` returned; () if M is 1
 
   @property
   def num_models(self) -> int:

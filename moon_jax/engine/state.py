@@ -113,7 +113,7 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
 
 def _all_models(topology, first, draw):
   """Returns the initial models [M, ...], of which the first is given."""
-  if topology.same_start:
+  if topology.begin is None:
     return jax.tree.map(lambda x: jnp.broadcast_to(
         x, (topology.num_models, *x.shape)), first)
   others = jax.vmap(draw)(jnp.arange(1, topology.num_models))

@@ -205,9 +205,8 @@ def _idle_rate(config):
 
 def topology_of(config: Config) -> Topology:
   """Returns the server models and the clients of each."""
-  made = parts.make('topology', config.topology, seed=config.split_seed(),
+  return parts.make('topology', config.topology, seed=config.split_seed(),
                     num_clients=config.num_clients)
-  return made._replace(source=str(config.topology))
 
 
 def clock_of(config: Config) -> clock.Clock | None:

@@ -120,7 +120,7 @@ def program_key(config: Config) -> tuple:
   optimizer = optimizers.resolve(config.optimizer)
   shared: dict[str, Any] = dict(values(flags_with(varies=''))) | {
       'algorithm': _value(registry.make(config)),
-      'topology': _value(registry.topology_of(config)._replace(source='')),
+      'topology': _value(registry.topology_of(config)),
       'optimizer': _value(optimizer._replace(hparams={})),
       # RoundProgram.freeze_once needs inputs that several epochs share.
       'local_epochs above 1': (
@@ -165,7 +165,7 @@ def federation_values(federation: Federation) -> dict[str, Hashable]:
       'model': _value(federation.model),
       'optimizer': _value(federation.optimizer._replace(hparams={})),
       'algorithm': _value(federation.algorithm),
-      'topology': _value(federation.topology._replace(source='')),
+      'topology': _value(federation.topology),
       'names of hyperparameters': tuple(sorted(federation.hparams()))}
 
 

@@ -226,8 +226,8 @@ def _timed(config, clock, sizes_C, cohorts, select, algorithm, traced):
   `traced` is of the `algorithm`, without staleness.
   """
   measure = lambda examples_C: clock.seconds(
-      examples_C, *(np.resize(x, len(sizes_C)) for x in round_spec.wire_bytes(
-          algorithm, traced, registry.topology_of(config))))
+      examples_C, *round_spec.wire_bytes(
+          algorithm, traced, registry.topology_of(config), len(sizes_C)))
   seconds = measure(round_spec.local_examples(config, sizes_C))
   if select is not None:
     return rounds_lib.selected(

@@ -167,16 +167,15 @@ def make_evaluate_jobs(program: RoundProgram, mesh: Mesh,
   """
   def evaluate_job(bound, variables, test, examples, job):
     local, own, model = job
-    starts = [variables]
-    if isinstance(model, jax.Array):  # of several server models
-      starts = [jax.tree.map(lambda x_M: x_M[model], variables)]
+    has_several, start = isinstance(model, jax.Array), variables
+    if has_several:
+      start = jax.tree.map(lambda x_M: x_M[model], variables)
     outcomes = {}
     if test:
       outcomes['local_test'], = _sums(
           bound, [local], len(test.labels), (), test)
     for name, (index_SB, num_batches) in own.items():
-      is_compared = name == 'own' or starts[0] is not variables
-      models = [local, *starts] if is_compared else [local]
+      models = [local] + [start] * (name == 'own' or has_several)
       outcomes[f'local_{name}'], *of_global = _sums(
           bound, models, num_batches, examples[name], index_SB)
       if of_global:
@@ -211,11 +210,17 @@ def _moments(x_R, weights_M):
 
   There may be several models for each of the M that have weights.
   """
-  if weights_M is None:
+  weight_R = _model_weights(weights_M, len(x_R))
+  if weight_R is None:
     return x_R.mean(), x_R.std()
-  weight_R = np.repeat(weights_M, len(x_R) // len(weights_M))
   mean = np.average(x_R, weights=weight_R)
   return mean, np.sqrt(np.average((x_R - mean) ** 2, weights=weight_R))
+
+
+def _model_weights(weights_M, count):
+  """Returns the weights of `count` models, None if they are equal."""
+  return None if weights_M is None else np.repeat(
+      weights_M, count // len(weights_M))
 
 
 class Evaluator:
@@ -403,10 +408,11 @@ class Evaluator:
             self._federation, round_number - 1)
       line[f'{name}_loss'] = plain(loss)
       if name == 'test':
-        line |= self._num_examples_used | self._test_metrics(each_R)
+        line |= self._num_examples_used | self._test_metrics(
+            each_R, weights_M)
     return line
 
-  def _test_metrics(self, logits_R):
+  def _test_metrics(self, logits_R, weights_M):
     federation, data = self._federation, self._federation.data
     if not federation.metrics:
       return {}
@@ -414,7 +420,8 @@ class Evaluator:
     logits_R = logits_R.reshape(len(logits_R), -1, *logits_R.shape[3:])
     labels = data.with_test_examples(federation.eval_examples).test_labels
     return metric_functions.compute(
-        federation.metrics, logits_R[:, :len(labels)], labels)
+        federation.metrics, logits_R[:, :len(labels)], labels,
+        _model_weights(weights_M, len(logits_R)))
 
   def test_clients(self, variables: Variables, last_round: LastRound
                    ) -> dict[str, Any]:

@@ -304,33 +304,31 @@ def _check_topology(federation):
   count, num_clients = topology.num_models, federation.num_clients
   if count == 1:
     return
-  got = setting('topology', topology.source or f'{count} models')
+  several = f'with {count} server models'
+  require(federation.rounds.max_staleness is None, 'rounds',
+          f'must be synchronous {several}', 'asynchronous ones', 'Take others')
+  require(not algorithm.per_client_init, 'algorithm', 'must start clients from '
+          f'a server model {several}', 'per_client_init=True',
+          'Use another method than solo and fedproto')
   around = [name for name in algorithm.made_of if name in _FOR_ONE_MODEL]
-  for name, is_met, requirement, remedy in (
-      ('rounds', federation.rounds.max_staleness is None,
-       'synchronous', 'Take rounds without staleness'),
-      ('algorithm', not algorithm.per_client_init,
-       'one whose clients start from a model of the server',
-       'solo and others with per_client_init have none'),
-      ('algorithm', not around, 'one without privacy of clients and without '
-       'compressed downloads, which need one model',
-       f'Remove {", ".join(around)}'),
-      ('algorithm', 'num_clients' not in algorithm.needs, 'one that does not '
-       'divide by the number of all clients, which are not those of one model',
-       'fedavg, fedprox and moon are such methods'),
-      ('algorithm', algorithm.min_received == 1, 'one that makes a model of '
-       'one message', 'Take a rule that needs a single client'),
-      ('new_clients', topology.covers_new_clients or not len(
-          federation.new_clients), 'none: they have no model',
-       'Remove them'),
-      ('init_variables', topology.same_start or (
-          federation.init_variables is None), 'None, so that models differ',
-       'Remove it')):
-    require(is_met, name, f'must be {requirement}, with several server models',
-            got, remedy)
-  require(count <= num_clients or not topology.is_fixed, 'topology',
-          f'must have at most one model for each of the {num_clients} clients',
-          count, 'Make it with num_clients of the federation')
+  require(not around, 'algorithm', 'must have no client-level privacy and no '
+          f'compressed downloads {several}', ', '.join(around), 'Remove them')
+  require('num_clients' not in algorithm.needs, 'algorithm', 'must not depend '
+          f'on the number of clients {several}, each trained by some of them',
+          algorithm.source or 'one that does', 'Use fedavg, fedprox or moon')
+  least = algorithm.min_received
+  require(least == 1, 'aggregation', 'must work with a single message '
+          f'{several}', f'a rule that needs {least}', 'Use average or median')
+  made_for = topology.num_clients
+  require(made_for in (0, num_clients), 'topology',
+          f'must be made for the {num_clients} clients of the federation',
+          f'one for {made_for}', f'Make it with num_clients={num_clients}')
+  require(not made_for or not len(federation.new_clients), 'new_clients',
+          'must be empty with a topology that has no model for them',
+          f'{len(federation.new_clients)} clients', 'Remove them, or use ifca')
+  require(topology.begin is None or federation.init_variables is None,
+          'init_variables', 'must be None with a topology whose models begin '
+          'differently', 'variables', 'Remove it')
 
 
 def _check_staleness(federation):

@@ -167,11 +167,12 @@ def from_flag(flag: str) -> dict[str, Metric]:
 
 
 def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
-            labels: np.ndarray) -> dict[str, Any]:
+            labels: np.ndarray, weight_R: np.ndarray | None = None
+            ) -> dict[str, Any]:
   """Returns the metrics as JSON values, None for numbers that are not finite.
 
-  They are means over R models, with logits float32 [R, M, K]. If a function
-  returns a dict, its keys are the names.
+  They are means over R models, with logits float32 [R, M, K], weighted if there
+  are weights. If a function returns a dict, its keys are the names.
 
   Raises:
     UserError: if a function does not return numbers, or a name is taken.
@@ -190,7 +191,8 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
             'metrics.jsonl and summary.json has', repr(key),
             f'Rename it{user_code.place(metric)}')
       values = [arrays[key] for arrays in per_model]
-      value = values[0] if len(values) == 1 else np.mean(values, 0)
+      value = values[0] if len(values) == 1 else np.average(
+          values, 0, weight_R)
       line[key] = plain(value)
   return line
 

@@ -375,6 +375,7 @@ class Program:
     """Returns the record of a run's round without its time, or the error."""
     federation, index = self.runs[run].federation, self.runs[run].rounds_done
     of_run = federation, index, last.table, last.metrics, run
+    records.check_models(federation, last.table, last.metrics, run)
     try:
       left_out = records.left_out(*of_run)
     except DivergedError as error:
@@ -411,9 +412,8 @@ class Program:
                ) -> dict[str, Any]:
     """Evaluates the global model; see `Simulation.evaluate`."""
     own, topology = self.run_at(run), self.spec.program.topology
-    weights_M = None if topology.num_models == 1 else np.asarray(topology.weigh(
-        jax.tree.map(lambda x_R: x_R[run], self._state.topology),
-        topology.num_models))
+    weights_M = None if topology.weigh is None else np.asarray(topology.weigh(
+        jax.tree.map(lambda x_R: x_R[run], self._state.topology)))
     return own.evaluator.test(
         self._evaluated(run), own.rounds_done, wait, weights_M)
 

@@ -194,6 +194,25 @@ def round_metrics(federation: Federation, index: int, table: Table,
           if not metric_functions.is_of_evaluation(name)}
 
 
+def check_models(federation: Federation, table: Table, metrics: RoundMetrics,
+                 run: int = 0) -> None:
+  """Checks that the clients of a run have a model that exists.
+
+  Raises:
+    UserError: if `Topology.choose` returned no index of a model.
+  """
+  if not len(metrics.model_J):
+    return
+  most = federation.topology.num_models - 1
+  is_job_J = (table.jobs.run == run) & (table.jobs.num_steps > 0)
+  for j in np.flatnonzero(is_job_J & ((metrics.model_J < 0)
+                                      | (metrics.model_J > most)))[:1]:
+    raise UserError(
+        'topology', f'must choose a model from 0 to {most} for each client',
+        f'{metrics.model_J[j]} for client {table.jobs.client[j]}',
+        'Change its function choose')
+
+
 def _traces(metrics):
   """Returns what each local step records; the loss is not the algorithm's."""
   return {'train_loss': metrics.loss_TL} | {

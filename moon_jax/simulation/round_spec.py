@@ -276,12 +276,11 @@ def local_examples(settings: Federation | Config,
           sizes_C, size, settings.last_batch))
 
 
-def wire_bytes(algorithm: Algorithm, traced: Traced, topology: Topology
-               ) -> tuple[float | np.ndarray, float | np.ndarray]:
-  """Returns the bytes that a client receives and sends in a round.
+def wire_bytes(algorithm: Algorithm, traced: Traced, topology: Topology,
+               num_clients: int) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the bytes that each client receives and sends in a round, [C].
 
-  Arrays have those of clients in turn. `traced` is of an algorithm with the
-  same functions.
+  `traced` is of an algorithm with the same functions.
   """
   model, hparams = traced.model, algorithm.hparams
   size, upload = bytes_of(model), traced.upload_bytes
@@ -290,9 +289,10 @@ def wire_bytes(algorithm: Algorithm, traced: Traced, topology: Topology
     size = algorithm.download_bytes(model, hparams)
   if algorithm.upload_bytes is not None:
     upload = algorithm.upload_bytes(model, hparams)
+  received = topology.received * np.resize(size, num_clients)
   if not topology.has_server:
-    return topology.received * size, topology.sent * size
-  return topology.received * size + broadcast, topology.sent * upload
+    return received, received
+  return received + broadcast, np.resize(upload, num_clients)
 
 
 def with_task(model: Model, data: Dataset) -> Model:

@@ -6,7 +6,6 @@ from typing import Any, SupportsIndex
 import warnings
 
 import jax
-import numpy as np
 
 from moon_jax.engine.state import State
 from moon_jax.errors import DivergedError, UserError
@@ -98,8 +97,9 @@ class Simulation:
     federation, spec = self.federation, self._run.spec
     num_trained, num_received = self.planner.mean_counts(
         self.index, self.rounds_done)
-    download, upload = map(np.mean, round_spec.wire_bytes(
-        federation.algorithm, spec, federation.topology))
+    download, upload = (x_C.mean() for x_C in round_spec.wire_bytes(
+        federation.algorithm, spec, federation.topology,
+        federation.num_clients))
     if federation.topology.has_server:
       return round(num_trained * download + num_received * upload)
     share = (num_received - 1) / max(federation.num_clients - 1, 1)

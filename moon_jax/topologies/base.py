@@ -106,59 +106,45 @@ def _keep(mixing: Mixing) -> Mixed:
   return Mixed(mixing.models, mixing.state)
 
 
-def _begin(models: Variables) -> Variables:
-  return models
-
-
-def _weigh_equally(state: PyTree, num_models: int) -> jax.Array:
-  return jnp.full(num_models, 1 / num_models)
-
-
 class Topology(NamedTuple):
   """The server models of a federation, and the clients that train each.
 
   Attributes:
     num_models: M.
+    num_clients: C, if the functions are made for so many clients; 0 if they are
+      for any number, and for clients that never take part.
     init: `() -> state`. Returns the state of the topology, a tree of arrays.
     choose: `(Choice) -> int scalar`. Returns the model, from 0, that a client
       starts from and contributes to.
     mix: `(Mixing) -> Mixed`. Returns the models of the next round.
-    weigh: `(state, num_models) -> float [M]`. Returns the weights of the models
-      in the mean of their test metrics; their sum is 1.
-    same_start: whether all models begin equal; otherwise each is drawn.
+    weigh: `(state) -> float [M]`. Returns the weights of the models in the mean
+      of their test metrics; their sum is 1. None weighs them equally.
     begin: `(Variables) -> Variables`. Returns the models of the first round,
-      [M, ...], of those that were drawn.
+      [M, ...], given models that are drawn independently. None has equal ones.
     needs_losses: whether `choose` reads Choice.losses.
     needs_updates: whether `mix` reads Mixing.jobs.
     is_fixed: whether each client always has the same model, so that it is not
       recorded.
-    covers_new_clients: whether clients that never take part have a model.
     has_server: whether clients exchange models with a server, which also sends
       what the algorithm broadcasts, and not with each other.
     received: models that a client receives in a round if all take part, on
-      average.
-    sent: messages that it sends to the server, or models to other clients.
+      average. Without a server it sends as many; otherwise one message.
     between_servers: models that servers send each other in a round, on average.
-    source: the call of a configuration that made it, such as "ifca(k=4)", for
-      messages; '' of a value in Python.
   """
 
   num_models: int = 1
+  num_clients: int = 0
   init: Callable[[], PyTree] = _start
   choose: Callable[[Choice], jax.Array] = _choose_first
   mix: Callable[[Mixing], Mixed] = _keep
-  weigh: Callable[[PyTree, int], jax.Array] = _weigh_equally
-  same_start: bool = True
-  begin: Callable[[Variables], Variables] = _begin
+  weigh: Callable[[PyTree], jax.Array] | None = None
+  begin: Callable[[Variables], Variables] | None = None
   needs_losses: bool = False
   needs_updates: bool = False
   is_fixed: bool = False
-  covers_new_clients: bool = True
   received: float = 1.
-  sent: float = 1.
   has_server: bool = True
   between_servers: float = 0.
-  source: str = ''
 
 
 STAR = Topology()

@@ -36,8 +36,9 @@ def ifca(clusters: Count, head: str = '') -> Topology:
       none. Bytes are counted as of k whole models.
   """
   topology = Topology(
-      num_models=clusters, choose=lambda choice: jnp.argmin(choice.losses),
-      same_start=False, needs_losses=True, received=clusters)
+      num_models=clusters, choose=lambda choice: jnp.argmin(jnp.where(
+          jnp.isnan(choice.losses), jnp.inf, choice.losses)),
+      begin=lambda models: models, needs_losses=True, received=clusters)
   if not head:
     return topology
   split = heads.body_and_head(head)
@@ -121,9 +122,9 @@ def cfl(num_clients: FromRun[Count], clusters: Count,
       init=lambda: _Assignment(
           jnp.zeros(num_clients, jnp.int32), jnp.int32(1)),
       choose=lambda choice: choice.state.cluster_C[choice.client_id],
-      weigh=lambda state, num_models: jnp.bincount(
-          state.cluster_C, length=num_models) / num_clients,
-      covers_new_clients=False)
+      weigh=lambda state: jnp.bincount(
+          state.cluster_C, length=clusters) / num_clients,
+      num_clients=num_clients)
 
 
 def _gram(update_J):
@@ -142,37 +143,36 @@ def _halves(cosine_JJ, is_of_MJ):
   """Returns the halves of clusters with the least largest cosine between them.
 
   They are those of the maximum spanning tree without its weakest edge. Prim's
-  algorithm finds the trees of all clusters in turn, as edges between them, and
-  of jobs in none, are weaker than others.
+  algorithm grows the trees of all clusters, one after another, since edges
+  between clusters are weaker than all others. A job joins the half of its
+  neighbour in the tree; at an edge that is weaker than all before, what was
+  there becomes the first half and the job begins the second one.
   """
   count = len(cosine_JJ)
   all_J = jnp.arange(count)
   cluster_J = jnp.where(is_of_MJ.any(0), is_of_MJ.argmax(0), -1 - all_J)
-  is_near_JJ = cluster_J[:, None] == cluster_J[None]
-  cosine_JJ = jnp.where(is_near_JJ, jnp.clip(cosine_JJ, -1, 1), _APART)
+  cosine_JJ = jnp.where(cluster_J[:, None] == cluster_J[None],
+                        jnp.clip(cosine_JJ, -1, 1), _APART)
 
   def add(_, tree):
-    """Adds the job that is nearest to the tree."""
-    edge_J, parent_J, is_in_J = tree
+    """Adds the job that is nearest to the trees."""
+    edge_J, parent_J, is_in_J, is_second_J, least_J = tree
     j = jnp.argmax(jnp.where(is_in_J, -jnp.inf, edge_J))
+    edge, parent, is_near_J = edge_J[j], parent_J[j], cluster_J == cluster_J[j]
+    is_joined = edge > _APART  # otherwise it is the first one of its cluster
+    is_cut = is_joined & (edge < least_J[parent])
+    is_second_J = jnp.where(is_cut & is_near_J, False, is_second_J).at[j].set(
+        is_joined & (is_cut | is_second_J[parent]))
+    least_J = jnp.where(
+        is_near_J & is_joined, jnp.minimum(least_J, edge), least_J)
     is_in_J = is_in_J.at[j].set(True)
     is_nearer_J = ~is_in_J & (cosine_JJ[j] > edge_J)
     return (jnp.where(is_nearer_J, cosine_JJ[j], edge_J),
-            jnp.where(is_nearer_J, j, parent_J), is_in_J)
+            jnp.where(is_nearer_J, j, parent_J), is_in_J, is_second_J, least_J)
 
-  edge_J, parent_J, _ = jax.lax.fori_loop(0, count, add, (
-      jnp.full(count, _FIRST), all_J, jnp.zeros(count, bool)))
-  parent_J = jnp.where(edge_J > _APART, parent_J, all_J)
-  edge_MJ = jnp.where(
-      is_of_MJ & (edge_J > _APART)[None], edge_J[None], jnp.inf)
-  is_cut_J = ((edge_MJ.argmin(1)[:, None] == all_J[None])
-              & jnp.isfinite(edge_MJ)).any(0)
-  is_below_J = is_cut_J  # in the part of the tree that a cut separates
-  for _ in range(count.bit_length()):  # each doubles the distance
-    is_below_J |= is_below_J[parent_J]
-    parent_J = parent_J[parent_J]
-  least_M = edge_MJ.min(1)
-  # Whether the first job of the cluster is below the cut.
-  is_first_J = (is_of_MJ & is_below_J[is_of_MJ.argmax(1)][:, None]).any(0)
-  return _Halves(is_below_J ^ is_first_J,
+  none_J = jnp.zeros(count, bool)
+  *_, is_second_J, least_J = jax.lax.fori_loop(0, count, add, (
+      jnp.full(count, _FIRST), all_J, none_J, none_J, jnp.full(count, jnp.inf)))
+  least_M = jnp.where(is_of_MJ, least_J[None], jnp.inf).min(1)
+  return _Halves(is_second_J,
                  jnp.where(jnp.isfinite(least_M), least_M, _APART))

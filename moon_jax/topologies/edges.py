@@ -6,12 +6,13 @@ https://arxiv.org/abs/1905.06641, algorithm 1.
     each round:            w^l = sum_{i of edge l} |D_i| w_i / |D^l|
     every kappa_2 rounds:  w^l = sum_l |D^l| w^l / |D|, for all edges
 
-    kappa_2 -> period, |D^l| -> the examples of the messages that an edge has
-    received since the last of these rounds
+    kappa_2 -> period, |D^l| -> the sum of the shares of an edge in the weights
+    of all rounds since the last of these
 """
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from moon_jax.config.parts import checked, Count, FromRun
 from moon_jax.errors import require
@@ -33,6 +34,8 @@ def hierarchical(num_clients: FromRun[Count], edges: Count,
   require(edges <= num_clients, 'edges', f'must be at most the {num_clients} '
           'clients', edges, 'Lower it')
 
+  edge_C = (np.arange(num_clients) * edges // num_clients).astype(np.int32)
+
   def mix(mixing):
     weight_M = mixing.state + mixing.weight
     share_M = weight_M / jnp.maximum(weight_M.sum(), jnp.finfo(float).tiny)
@@ -43,6 +46,6 @@ def hierarchical(num_clients: FromRun[Count], edges: Count,
 
   return Topology(
       num_models=edges, init=lambda: jnp.zeros(edges),
-      choose=lambda choice: choice.client_id * edges // num_clients, mix=mix,
-      is_fixed=True, covers_new_clients=False,
+      choose=lambda choice: jnp.asarray(edge_C)[choice.client_id], mix=mix,
+      num_clients=num_clients, is_fixed=True,
       between_servers=2 * edges / period)

@@ -134,11 +134,16 @@ def gossip(num_clients: FromRun[Count], seed: FromRun[int],
                             mixing.models, mixing.start)
     return Mixed(models, (), {'consensus_distance': consensus_distance(models)})
 
-  sent = steps * nodes.is_there_MD.sum() / num_clients
+  return _of_nodes(num_clients, mix, steps * nodes.is_there_MD.sum()
+                   / num_clients)
+
+
+def _of_nodes(num_clients, mix, received):
+  """Returns the topology of clients that each have a model."""
   return Topology(
-      num_models=num_clients, choose=lambda choice: choice.client_id, mix=mix,
-      is_fixed=True, covers_new_clients=False, has_server=False,
-      received=sent, sent=sent)
+      num_models=num_clients, num_clients=num_clients,
+      choose=lambda choice: choice.client_id, mix=mix, is_fixed=True,
+      has_server=False, received=received)
 
 
 def recipients(key: jax.Array, num_nodes: int, count: int) -> jax.Array:
@@ -186,10 +191,7 @@ def epidemic(num_clients: FromRun[Count], peers: Count = 1) -> Topology:
         jnp.where(d < count_M, weight_M, 0)))
     return Mixed(models, (), {'consensus_distance': consensus_distance(models)})
 
-  return Topology(
-      num_models=num_clients, choose=lambda choice: choice.client_id, mix=mix,
-      is_fixed=True, covers_new_clients=False, has_server=False,
-      received=peers, sent=peers)
+  return _of_nodes(num_clients, mix, peers)
 
 
 def edges_of(graph: Part | np.ndarray, num_nodes: int, seed: int) -> np.ndarray:

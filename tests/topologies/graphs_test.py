@@ -20,6 +20,9 @@ def test_each_node_sends_to_distinct_others_with_equal_probability():
   assert 150 < others.min() and others.max() < 250
   pairs = np.unique(np.sort(draws[:, 0]), axis=0, return_counts=True)[1]
   assert len(pairs) == 6 and pairs.min() > 35  # 67 +- 7
+  # Draws of two nodes are independent: they are equal as often as by chance.
+  shifts = (draws[..., 0] - np.arange(5)) % 5
+  assert 60 < (shifts[:, 0] == shifts[:, 1]).sum() < 140  # 100 +- 9
 
 
 def degrees(edges, num_nodes):
@@ -55,7 +58,8 @@ def test_a_graph_is_read_from_a_file(tmp_path):
      'needs a x b clients, a and b at least 3; got 10. Use 9, 12'),
     (lambda: mj.topologies.gossip(7, 0, 'regular(degree=3)'),
      'degree must be from 2 to 6, and even if the number of clients is odd'),
-    (lambda: mj.topologies.epidemic(4, 4), 'less than the 4 clients; got 4')])
+    (lambda: mj.topologies.epidemic(4, 4), 'less than the 4 clients; got 4'),
+    (lambda: mj.topologies.hierarchical(3, 4), 'at most the 3 clients; got 4')])
 def test_graphs_that_the_number_of_clients_does_not_allow(make, words):
   with pytest.raises(mj.UserError, match=words):
     make()

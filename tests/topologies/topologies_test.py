@@ -1,6 +1,7 @@
 """Several server models against plain loops, one client after another."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -11,6 +12,7 @@ from topologies import reference
 
 import moon_jax as mj
 from moon_jax.engine import local
+from moon_jax.simulation import build
 from moon_jax.topologies.base import STAR
 from support import federation as fed
 
@@ -29,6 +31,8 @@ COHORTS = [sorted(_random.choice(
     NUM_CLIENTS, _random.integers(3, 9), replace=False).tolist())
            for _ in range(ROUNDS)]
 
+assert_close = functools.partial(fed.assert_trees_close, atol=1e-5)
+
 TOPOLOGIES = {
     'ring': mj.topologies.gossip(NUM_CLIENTS, 0),
     'random': mj.topologies.gossip(
@@ -36,7 +40,7 @@ TOPOLOGIES = {
     'mix_train': mj.topologies.gossip(NUM_CLIENTS, 0, order='mix_train'),
     'regular': mj.topologies.gossip(NUM_CLIENTS, 0, 'regular(degree=3)'),
     'epidemic': mj.topologies.epidemic(NUM_CLIENTS, 3),
-    'edges': mj.topologies.hierarchical(NUM_CLIENTS, 3, period=2),
+    'edges': mj.topologies.hierarchical(NUM_CLIENTS, 3, period=3),
     'clusters': mj.topologies.ifca(3),
     'shared': mj.topologies.ifca(2, head='b'),
     'splits': mj.topologies.cfl(NUM_CLIENTS, 3, eps1=.22, eps2=.25, gamma=.1)}
@@ -54,11 +58,6 @@ def federation(topology=STAR, **changes):
 def trained(made, num_rounds=ROUNDS):
   simulation = mj.Simulation(made)
   return simulation, [simulation.run_round() for _ in range(num_rounds)]
-
-
-def assert_close(one, other, atol=1e-5):
-  for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-    np.testing.assert_allclose(x, y, atol=atol, rtol=0)
 
 
 def rows(models):
@@ -136,7 +135,7 @@ def edges_loop(made, models, cohort, index, state):
   models, weights = received(
       made, models, cohort, index, lambda i: i * 3 // NUM_CLIENTS)
   state['weights'] += weights / max(weights.sum(), 1)
-  if index % 2 and state['weights'].any():
+  if index % 3 == 2 and state['weights'].any():
     models = [reference.mean(models, state['weights'])] * 3
     state['weights'] = np.zeros(3)
   return models
@@ -213,7 +212,7 @@ def test_gossip_on_a_complete_graph_is_fedavg():
   many, records = trained(federation(mj.topologies.gossip(
       NUM_CLIENTS, 0, 'complete'), **everyone), 3)
   for model in rows(many.global_model()):
-    assert_close(model, one.global_model(), 1e-6)
+    assert_close(model, one.global_model(), atol=1e-6)
   assert records[-1].metrics['consensus_distance'] < 1e-6
   assert many.evaluate()['test_accuracy'] == pytest.approx(
       one.evaluate()['test_accuracy'])
@@ -224,7 +223,7 @@ def test_one_model_is_fedavg_to_the_bit():
   for topology in (mj.topologies.ifca(1), mj.topologies.hierarchical(
       NUM_CLIENTS, 1, period=3)):
     other, others = trained(federation(topology), 2)
-    assert_close(other.global_model(), one.global_model(), 0)
+    assert_close(other.global_model(), one.global_model(), atol=0)
     assert [x.metrics for x in records] == [x.metrics for x in others]
 
 
@@ -237,7 +236,7 @@ def test_restored_states_and_runs_in_one_program_have_the_same_numbers(name):
   other.restore(first.state_on_host())
   assert [other.run_round().metrics for _ in range(2)] == [
       x.metrics for x in records[2:]]
-  assert_close(other.global_model(), alone.global_model(), 0)
+  assert_close(other.global_model(), alone.global_model(), atol=0)
   program = mj.Program([dataclasses.replace(made, seed=1), made])
   for _ in range(4):
     _, last = program.run_round([0, 1])
@@ -266,19 +265,73 @@ def test_clients_are_evaluated_with_the_model_of_their_cluster():
 
 
 @pytest.mark.parametrize('changes, words', [
-    ({'algorithm': mj.solo()}, 'start from a model of the server'),
-    ({'algorithm': mj.scaffold(NUM_CLIENTS)}, 'number of all clients'),
+    ({'algorithm': mj.solo()}, 'must start clients from a server model'),
+    ({'algorithm': mj.scaffold(NUM_CLIENTS)}, 'on the number of clients'),
     ({'rounds': mj.rounds.all_clients(), 'algorithm': mj.robust.with_rule(
         fed.fedavg(), mj.robust.krum(1), None, 8)},
-     'one that makes a model of one message'),
+     'aggregation must work with a single message .* a rule that needs 5'),
     ({'init_variables': {}}, 'init_variables must be None'),
     ({'new_clients': [np.arange(3)], 'topology': TOPOLOGIES['edges']},
-     'new_clients must be none'),
-    ({'topology': mj.topologies.gossip(9, 0)}, 'at most one model'),
+     'new_clients must be empty'),
+    ({'topology': mj.topologies.gossip(9, 0)}, 'for the 8 clients .* for 9'),
+    ({'topology': mj.topologies.epidemic(6)}, 'for the 8 clients .* for 6'),
     ({'topology': 'ring'}, 'topology must be a value of moon_jax.topologies')])
 def test_parts_that_need_one_model_are_refused(changes, words):
   with pytest.raises(mj.UserError, match=words):
     federation(**{'topology': TOPOLOGIES['clusters'], **changes})
+
+
+@pytest.mark.parametrize('settings, words', [
+    ({'clock': 'lognormal', 'rounds': 'fedbuff(concurrency=3, buffer_size=2)'},
+     'rounds must be synchronous with 2 server models'),
+    ({'privacy': 'client(clip=1)', 'weighting': 'uniform'},
+     'no client-level privacy .*; got with_clipping'),
+    ({'privacy': 'client(clip=1, noise_by=clients)'}, 'got with_local_noise'),
+    ({'privacy': 'client(clip=1, quantile=0.5)', 'weighting': 'uniform'},
+     'got with_adaptive_clipping'),
+    ({'compress': 'top_k(download=True)'}, 'with_compressed_download')])
+def test_settings_that_need_one_model_are_refused(settings, words):
+  with pytest.raises(mj.UserError, match=words):
+    build.federation(mj.Config(
+        dataset='digits', train_examples=100, num_clients=4, model='mlp',
+        algorithm='fedavg', topology='ifca(clusters=2)', **settings))
+
+
+def test_a_client_without_a_model_is_an_error():
+  """And changes no model of another run of its program."""
+  made = federation(mj.topologies.Topology(
+      num_models=2, choose=lambda choice: choice.client_id))
+  program = mj.Program([dataclasses.replace(made, seed=1), made])
+  with pytest.raises(mj.UserError, match=(
+      'topology must choose a model from 0 to 1 for each client; got ')):
+    program.run_round([0, 1])
+
+
+def test_models_begin_differently_and_servers_draw_for_each():
+  def aggregate(variables, server, message, call):
+    return message.mean, server, {'draw': jax.random.uniform(call.key)}
+
+  made = federation(mj.topologies.ifca(3), algorithm=fed.fedavg()._replace(
+      aggregate=aggregate), rounds=mj.rounds.all_clients())
+  simulation = mj.Simulation(made)
+  w = simulation.global_model()['params']['w']
+  assert len({x.tobytes() for x in w}) == 3
+  draws = {*simulation.run_round().metrics['draw']}
+  assert len(draws) == 3
+
+
+def test_models_without_clients_do_not_count():
+  """In the mean of a metric of one's own, too: models begin equal."""
+  made = federation(
+      mj.topologies.cfl(NUM_CLIENTS, 3, eps1=0), rounds=mj.rounds.all_clients(),
+      metrics={'own': lambda logits, labels: {
+          'right': (logits.argmax(-1) == labels).mean()}})
+  simulation, _ = trained(made, 3)
+  line = simulation.evaluate()
+  assert line['right'] == pytest.approx(line['test_accuracy'])
+  one, _ = trained(dataclasses.replace(made, topology=STAR), 3)
+  assert line['test_accuracy'] == pytest.approx(
+      one.evaluate()['test_accuracy'])
 
 
 def test_a_head_that_the_network_lacks_is_refused():
@@ -315,12 +368,12 @@ def test_models_that_do_not_mix_are_federations_of_their_own(name):
   for m in range(2):
     one, _ = trained(dataclasses.replace(
         made, topology=STAR, clients=made.clients[m::2]), 3)
-    assert_close(rows(both.global_model())[m], one.global_model(), 1e-5)
+    assert_close(rows(both.global_model())[m], one.global_model(), atol=1e-5)
     state, of_both = one.state_on_host(), both.state_on_host()
     assert_close(jax.tree.map(lambda x: x[:, m], of_both.server),
-                 state.server, 1e-5)
+                 state.server, atol=1e-5)
     assert_close(jax.tree.map(lambda x: x[:, m::2], of_both.clients),
-                 state.clients, 1e-5)
+                 state.clients, atol=1e-5)
 
 
 @pytest.mark.parametrize('topology, num_bytes, between', [
@@ -362,4 +415,4 @@ def test_one_and_two_devices_have_the_same_numbers():
   one, two = (trained(federation(TOPOLOGIES['epidemic'], lanes=n), 3)[0]
               for n in (1, 2))
   assert [x.program.mesh.size for x in (one, two)] == [1, 2]
-  assert_close(one.global_model(), two.global_model(), 1e-6)
+  assert_close(one.global_model(), two.global_model(), atol=1e-6)
