@@ -56,7 +56,7 @@ def plain_round(model, clients, x, y, prototypes, is_known):
 
 def test_two_groups_are_a_plain_loop():
   """The functions of the page; one class is in one group, one in none."""
-  text = programs(section('many_models', 'Clients with other networks'))[0]
+  text = programs(section('many_models', 'Clients with different networks'))[0]
   page = execute(text.partition("\ndata = mj.load")[0], 'many_models.md')
   random = np.random.default_rng(0)
   total = sum(map(sum, SIZES))

@@ -189,9 +189,9 @@ class Config:
       'average',
       'How the server combines client updates: average; fednova, normalized '
       'updates; scaffold, control variates; or, for methods that send a '
-      'model, a rule that is robust against hostile clients, secure_sum, '
-      'matched averaging, or your own rule.', varies='algorithm',
-      page='robust.md')
+      'model, a rule that is robust against hostile clients, secure_sum; '
+      'matched, which averages matched units; or your own rule.',
+      varies='algorithm', page='robust.md')
   weighting: str = flag(
       'examples', "Weight of a client's model in the average: its number of "
       'examples, uniform, or its number of batches per epoch.',

@@ -202,8 +202,8 @@ def rotated(num_examples: FromRun[int], num_clients: FromRun[int],
   The module describes num_examples, num_clients and seed.
 
   Args:
-    groups: 2 or 4. Images of client i are turned i modulo this number times by
-      180 or 90 degrees.
+    groups: 2 or 4. Images of client i are rotated by (i mod groups) * 360 /
+      groups degrees.
   """
   require(groups != 3, 'groups', 'must be 2 or 4, for turns by multiples of 90 '
           'degrees', groups, 'Give one of them')

@@ -31,7 +31,7 @@ class Accumulators(NamedTuple):
   models_J: KeptModels | tuple[()]  # () if RoundProgram.keep_models is False
 
 
-def zeros(clients_J: Any, result_L: Result, num_runs: int, num_models: int,
+def zeros(clients_J: Any, result_L: Result, num_runs: int, num_stacked: int,
           num_jobs: int) -> Accumulators:
   """Returns the accumulators before any job has finished."""
   def zeros_like(length, tree_L):
@@ -40,7 +40,7 @@ def zeros(clients_J: Any, result_L: Result, num_runs: int, num_models: int,
 
   return Accumulators(
       clients_J=clients_J,
-      sums=zeros_like(num_models, result_L.message._replace(each=())),
+      sums=zeros_like(num_stacked, result_L.message._replace(each=())),
       each_J=zeros_like(num_jobs, result_L.message.each),
       directions=zeros_like(num_runs, result_L.update),
       drift_J=jnp.zeros(num_jobs),

@@ -171,7 +171,7 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
   jobs, num_models = table.jobs, program.topology.num_models
   is_received_J = jobs.is_received & results.finite_J
   sum_per_model = functools.partial(
-      _sum_per, inputs.model_J, inputs.num_models)
+      _sum_per, inputs.model_J, inputs.num_stacked)
   sums, directions, num_moved_R, num_received_G, num_left_out_G, weight_G = (
       _sum_over_devices((
           results.sums, results.directions,

@@ -48,7 +48,7 @@ class Inputs(NamedTuple):
   choice_J: Any = ()  # int32 [J], what `Topology.choose` returned; () if M is 1
 
   @property
-  def num_models(self) -> int:
+  def num_stacked(self) -> int:
     """G."""
     return len(jax.tree.leaves(self.variables)[0])
 
@@ -62,7 +62,7 @@ class Inputs(NamedTuple):
 
   def model_of(self, j) -> jax.Array | int:
     """Returns the server model of job `j`; with G = 1 a constant."""
-    return self.model_J[j] if self.num_models > 1 else 0
+    return self.model_J[j] if self.num_stacked > 1 else 0
 
 
 def train(program: RoundProgram, inputs: Inputs, clients_J: Any
@@ -177,7 +177,7 @@ def _initial(program, inputs, clients_J, map_lanes, step_lanes):
   lanes, metrics_L, result_L = jax.eval_shape(
       run_once, jnp.zeros(num_lanes, jnp.int32))
   accumulators = accumulate.zeros(
-      clients_J, result_L, inputs.num_runs, inputs.num_models,
+      clients_J, result_L, inputs.num_runs, inputs.num_stacked,
       len(inputs.table.jobs.run))
   return zeros((), lanes), accumulators, zeros((num_rows,), metrics_L)
 
@@ -214,7 +214,7 @@ def _axes(program, inputs):
   with G = 1 they also share the model.
   """
   run_axis = 0 if inputs.num_runs > 1 else None
-  model_axis = 0 if inputs.num_models > 1 else None
+  model_axis = 0 if inputs.num_stacked > 1 else None
   is_per_client = program.algorithm.per_client_broadcast
   return Job(View(variables=model_axis,
                   server=0 if is_per_client else model_axis,

@@ -20,7 +20,7 @@ Communication-Efficient-Federated-Learning-for-Heterogeneous-Clients) average
 uniformly (weighting="uniform"); its clients of one rate are neighbours. Before
 batch norm, which removes it, there is no scaler. Batch norm trains with the
 statistics of batches as there; its running statistics are averaged like the
-parameters, where that code computes them anew on all training examples before
+parameters, where that code recomputes them on all training examples before
 each evaluation. Group norm has groups of the full network's size, so that a
 narrow one has fewer.
 

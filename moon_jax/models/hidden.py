@@ -19,6 +19,8 @@ from moon_jax.models import widths
 # its entries, or None: they are inputs, outputs or pixels.
 Axes = Mapping[str, tuple[str | None, ...]]
 
+_MAX_NAMES = 5  # in a message
+
 
 def path_of(keys: Any) -> str:
   """Returns the path of an array of variables, such as "fc1/kernel"."""
@@ -48,18 +50,18 @@ def chain(variables: Any, layers: str = '') -> tuple[Axes, dict[str, int]]:
   wrong = sorted({*layer_of.values()} ^ {*order}) + [
       name for name in order if not all(shapes[name])
       or sum(len(shape) > 1 for shape in shapes[name]) != 1]
-  require(len(order) > 1 and not wrong, 'layers', 'must be layers that follow '
-          'each other with one kernel each, with '
-          f'{setting("aggregation", "matched")}', ', '.join(wrong or order),
-          'Networks with branches or normalization have others')
+  require(len(order) > 1 and not wrong, 'layers', 'must list a chain of layers '
+          f'with one kernel each for {setting("aggregation", "matched")}',
+          ', '.join((wrong or order)[:_MAX_NAMES]),
+          'Networks with branches or normalization cannot be matched')
   kernels = {name: widths.kernel_of(shapes[name]) for name in order}
   for before, name in zip(order, order[1:]):
     num_inputs, count = kernels[name][-2], kernels[before][-1]
     is_flattened = len(kernels[name]) < len(kernels[before])
     require(num_inputs % count == 0 if is_flattened else num_inputs == count,
-            'layers', f'must name a layer with the {num_inputs} inputs of '
-            f'{name} before it', before,
-            'List layers from the inputs to the outputs')
+            'layers', f'must list a layer with {num_inputs} outputs before '
+            f'{name}, which has {num_inputs} inputs', before,
+            'List the layers from the input to the output')
   own = {name: name for name in order[:-1]}  # outputs are no hidden units
   inputs = dict(zip(order[1:], order))
   axes = {path: (*[None] * (x.ndim - 2),

@@ -53,8 +53,9 @@ def units(variables: Variables, layers: str = '') -> list[tuple[int, ...]]:
     size = before[-1] if is_flat else kernel[-2]
     if before is not None and (size not in hidden or kernel[-2] % size):
       raise UserError(
-          'layers', f'must name a layer with the {kernel[-2]} inputs of {name} '
-          'before it', repr(layers), 'List the layers in the order of the data')
+          'layers', f'must list a layer with {kernel[-2]} outputs before '
+          f'{name}, which has {kernel[-2]} inputs', repr(layers),
+          'List the layers from the input to the output')
     axes[name] = (_WHOLE if before is None else size,
                   CLASSES if name == order[-1] else kernel[-1])
     hidden.add(axes[name][1])

@@ -273,5 +273,6 @@ def graph_picture(edges: np.ndarray, value_C: np.ndarray,
     axes.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect='equal')
     axes.set_axis_off()
 
-  return Picture('graph', draw, (7, 6), 'The graph of clients, coloured by the '
-                 'model of each; white ones are not evaluated.')
+  return Picture('graph', draw, (7, 6), 'The graph of clients. The colour is '
+                 "the held-out accuracy of each client's model; white clients "
+                 'were not evaluated.')

@@ -54,8 +54,8 @@ class Federation:
     topology: the server models and the clients of each: a value of
       `moon_jax.topologies`; by default one server.
     groups: the group of each client, int [C] from 0, such as those of
-      --labels=shift; None if there are none. Rounds with several server models
-      then record cluster_purity.
+      --labels=shift; None if there are none. Rounds then record cluster_purity
+      if the topology lets clients change their model.
     rounds: who takes part in each round: a value of `moon_jax.rounds`, such as
       `moon_jax.rounds.listed([[0, 3], [1, 2]])`; by default all clients, in any
       number of rounds.

@@ -31,9 +31,9 @@ def ifca(clusters: Count, head: str = '') -> Topology:
 
   Args:
     clusters: number of models, k.
-    head: names of the layers of which each cluster has its own, separated by
-      spaces, such as "out"; the others are averaged over all clients. '' shares
-      none. Bytes are counted as of k whole models.
+    head: layers that each cluster has for itself, separated by spaces, such as
+      "out"; all others are averaged over all clients. '' gives each cluster a
+      whole model. Bytes are counted as of k whole models.
   """
   topology = Topology(
       num_models=clusters, choose=lambda choice: jnp.argmin(jnp.where(
@@ -83,7 +83,7 @@ def cfl(num_clients: FromRun[Count], clusters: Count,
   lowest number among the others; a server optimizer of the new cluster begins.
 
   Args:
-    clusters: the most clusters; with so many none is split.
+    clusters: largest number of clusters; then no cluster is split any more.
     eps1: bound on the norm of the mean update.
     eps2: bound on the largest norm of an update.
     gamma: bound on the separation.

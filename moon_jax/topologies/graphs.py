@@ -215,13 +215,13 @@ def checked_edges(edges: Any, num_nodes: int) -> np.ndarray:
   require(least >= 0 and most < num_nodes, 'graph', 'must have nodes from 0 '
           f'to {num_nodes - 1}', f'{least} to {most}', 'They are the clients')
   require((edges[:, 0] != edges[:, 1]).all(), 'graph',
-          'must have edges between two nodes',
-          f'node {edges[edges[:, 0] == edges[:, 1]][:1, 0]} and itself',
-          'Remove them; a node always keeps a part of its own model')
-  reached, nodes = _reached(edges, num_nodes), num_nodes
-  require(reached.all(), 'graph', 'must connect all clients',
-          f'{int((~reached).sum())} of {nodes} that client 0 does not reach',
-          'Add edges')
+          'must have no edge from a node to itself',
+          f'one at node {edges[edges[:, 0] == edges[:, 1]].ravel()[:1].sum()}',
+          'Remove it; a node always keeps a part of its own model')
+  count = int((~_reached(edges, num_nodes)).sum())
+  require(not count, 'graph', 'must be connected', f'{count} of {num_nodes} '
+          'clients that client 0 does not reach',
+          'Add edges; raise the probability of erdos_renyi')
   return edges.astype(np.int64)
 
 
@@ -241,7 +241,7 @@ def _reached(edges, num_nodes):
 
 
 def ring(num_nodes: FromRun[int]) -> np.ndarray:
-  """Each node has the two next ones as neighbours."""
+  """A ring: each node is a neighbour of the nodes before and after it."""
   nodes = np.arange(num_nodes)
   edges = np.stack([nodes, (nodes + 1) % num_nodes], 1)
   return edges[edges[:, 0] != edges[:, 1]]
@@ -253,7 +253,7 @@ def torus(num_nodes: FromRun[int]) -> np.ndarray:
   Nodes at an edge are neighbours of those at the opposite one.
   """
   sides = [a for a in range(3, int(num_nodes**.5) + 1) if num_nodes % a == 0]
-  require(sides, 'graph=torus', 'needs a x b clients, a and b at least 3',
+  require(sides, 'num_clients', 'must be a x b, with a and b of at least 3',
           num_nodes, 'Use 9, 12, 15 or 16 clients, or graph=regular(degree=4)')
   grid = np.arange(num_nodes).reshape(sides[-1], -1)
   return np.concatenate([
@@ -263,17 +263,18 @@ def torus(num_nodes: FromRun[int]) -> np.ndarray:
 
 def regular(num_nodes: FromRun[int], seed: FromRun[int],
             degree: Count) -> np.ndarray:
-  """A random connected graph of nodes with as many neighbours each.
+  """A random connected graph in which every node has `degree` neighbours.
 
-  It begins with a regular one, and swaps the ends of random pairs of edges.
+  It is a fixed regular graph in which the ends of random edges are swapped.
 
   Args:
     degree: number of neighbours.
   """
   require(degree < num_nodes and degree * num_nodes % 2 == 0
-          and (degree > 1 or num_nodes == 2), 'degree', 'must be from 2 to '
-          f'{num_nodes - 1}, and even if the number of clients is odd', degree,
-          'Change it or num_clients')
+          and (degree > 1 or num_nodes == 2), 'degree', (
+              f'must be from 2 to {num_nodes - 1}' if num_nodes > 2 else
+              'must be 1') + f' for {num_nodes} clients'
+          + ', and even' * (num_nodes % 2), degree, 'Change it or num_clients')
   nodes = np.arange(num_nodes)
   edges = np.concatenate([
       np.stack([nodes, (nodes + step) % num_nodes], 1)
@@ -318,7 +319,7 @@ def read(path: File, num_nodes: FromRun[int]) -> np.ndarray:
 
 def complete(num_nodes: FromRun[int]) -> np.ndarray:
   """All nodes are neighbours."""
-  return np.argwhere(np.triu(np.ones((num_nodes, num_nodes)), 1))
+  return np.stack(np.triu_indices(num_nodes, 1), 1)
 
 
 def erdos_renyi(num_nodes: FromRun[int], seed: FromRun[int],

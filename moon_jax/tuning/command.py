@@ -87,21 +87,21 @@ class Tuning:
       rounds = rounds or sum(trial.rounds for trial in arm.tuner.ask())
       again = self._num_seeds * arm.config.num_rounds
       total += rounds + again
-      words = ', '.join(f'{count} to round {end}'
+      words = ', '.join(f'{count} up to round {end}'
                         for end, count in counts.items())
       names.setdefault((
           f'trials: {words}, {rounds} rounds' if counts else
           f'trials: {len(arm.tuner.ask())}, and those that {self._part.name} '
-          'asks for later') + f'; new seeds: {self._num_seeds} to round '
+          'asks for later') + f'; new seeds: {self._num_seeds} up to round '
           f'{arm.config.num_rounds}, {again} rounds', []).append(arm.name)
     trained = total / sum(arm.config.num_rounds for arm, _ in asked)
     lines = [f'{shown}: {words}' for words, known in names.items()
              for shown in [', '.join(known) if len(known) < 4 else
-                           f'{known[0]} to {known[-1]}, each of {len(known)}']]
+                           f'each of {len(known)}, {known[0]} to {known[-1]}']]
     return '\n'.join([
         f'{self._part}: rounds in all: {total:,}', *lines,
-        f'The first {len(asked)} trials need the most memory. Times below are '
-        f'of all {total:,} rounds.', plan_fn(runs, trained=trained)])
+        f'The first {len(asked)} trials need the most memory. The times '
+        f'below are for all {total:,} rounds.', plan_fn(runs, trained=trained)])
 
   def run(self, max_runs: int) -> None:
     """Tunes, prints the trials and the report, and writes them."""

@@ -50,8 +50,8 @@ def halving(history: Sequence[Trial], space: Space,
   Jamieson and Talwalkar, AISTATS 2016, https://arxiv.org/abs/1502.07943.
 
   Args:
-    eta: one in this many trials of a rung continues, up to this many times as
-      many rounds.
+    eta: the best 1 / eta of the trials of a rung continue, to eta times as many
+      rounds.
     rungs: number of rungs; the last one ends with --num_rounds.
     trials: number of trials that begin; 0 are all of --grid, or with --search
       as many as leave one on the last rung.

@@ -243,7 +243,7 @@ def test_clients_of_permuted_units_train_as_those_of_plain_averages():
      'are Conv_0, Dense_0, Dense_1'),
     (MODEL, 'Conv_0 Dense_0', "got 'Conv_0 Dense_0'"),
     (MODEL, 'Conv_0 Dense_1 Dense_0',
-     'with the 5 inputs of Dense_1 before it; got Conv_0'),
+     'with 5 outputs before Dense_1, .*; got Conv_0'),
     (mj.resnet18(3, None, norm='group'), '',
      'one kernel each.*got.*layer1_0/bn1'),
     (mj.lora(mj.mlp(3), 2), '', 'one kernel each.*got fc1, fc2'),
@@ -259,5 +259,5 @@ def test_a_command_names_the_layers():
   config = Config(dataset='digits', algorithm='fedavg', partition='iid',
                   model='resnet18(norm=group)', aggregation='matched')
   with of_command(), pytest.raises(
-      UserError, match='--aggregation.layers must be layers'):
+      UserError, match='--aggregation.layers must list a chain'):
     mj.Simulation(build.federation(config))

@@ -191,7 +191,7 @@ def test_own_networks_name_their_layers():
      r"got ''. Its layers are begin, end, first, middle"),
     ('begin middle', 'must name the layers'),
     ('begin middle end other', 'must name the layers'),
-    ('middle begin end', 'must name a layer with the 1 inputs of begin'),
+    ('middle begin end', 'must list a layer with 1 outputs before begin'),
 ])
 def test_other_networks_are_refused(names, message):
   with pytest.raises(UserError, match=message):

@@ -55,9 +55,9 @@ def test_a_graph_is_read_from_a_file(tmp_path):
 
 @pytest.mark.parametrize('make, words', [
     (lambda: mj.topologies.gossip(10, 0, 'torus'),
-     'needs a x b clients, a and b at least 3; got 10. Use 9, 12'),
+     'num_clients must be a x b, with a and b of at least 3; got 10. Use 9'),
     (lambda: mj.topologies.gossip(7, 0, 'regular(degree=3)'),
-     'degree must be from 2 to 6, and even if the number of clients is odd'),
+     'degree must be from 2 to 6 for 7 clients, and even; got 3'),
     (lambda: mj.topologies.epidemic(4, 4), 'less than the 4 clients; got 4'),
     (lambda: mj.topologies.hierarchical(3, 4), 'at most the 3 clients; got 4')])
 def test_graphs_that_the_number_of_clients_does_not_allow(make, words):
