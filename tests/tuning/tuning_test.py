@@ -201,8 +201,8 @@ def test_the_plan_of_a_tuning(tmp_path):
       '--client_eval_every=2', '--client_test_fraction=0.25', '--dry_run',
       cwd=tmp_path)
   assert done.status == 0, done.err
-  assert ('\nfedavg: trials: 4 up to round 1, 2 up to round 2, 1 up to round 4, '
-          '8 rounds; new seeds: 1 up to round 4, 4 rounds\n') in done.out
+  assert ('\nfedavg: trials: 4 up to round 1, 2 up to round 2, 1 up to round '
+          '4, 8 rounds; new seeds: 1 up to round 4, 4 rounds\n') in done.out
   # 4 clients with 15 held-out examples each, half for validation: those of the
   # global model, then two batches per client, and two of the new one.
   assert ('2 times, each 180 forward passes of examples and 2 steps of 1 new '
