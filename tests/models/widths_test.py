@@ -198,6 +198,12 @@ def test_other_networks_are_refused(names, message):
     widths.units(OWN, names)
 
 
+@pytest.mark.parametrize('make', [mj.heterofl, mj.fedrolex, mj.fjord])
+def test_methods_get_the_layers_of_a_network(make):
+  with pytest.raises(UserError, match="must name the layers .*; got 'other'"):
+    mj.Simulation(tiny_federation.make(algorithm=make(layers='other')))
+
+
 def test_the_global_model_has_the_largest_width():
   with pytest.raises(UserError, match=r'rates must have 1, .*; got \(0.5, 0.2'):
     mj.heterofl((.5, .25))

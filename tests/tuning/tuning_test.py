@@ -132,6 +132,17 @@ def test_a_killed_tuning_chooses_the_same_whatever_the_test_accuracy(
   assert without(rows_of(tmp_path)) == without(rows_of(whole[0]))
 
 
+def test_a_named_metric_chooses(tmp_path):
+  words = [word for word in RUN if not word.startswith('--num_rounds')]
+  tune(tmp_path, *words, '--num_rounds=1', '--workdir=runs', '--tune_seeds=1',
+       '--tune=random(trials=2, metric=validation_loss)',
+       '--search=learning_rate=log(0.0001, 0.3)')
+  *trials, _ = rows_of(tmp_path)
+  assert {row['metric'] for row in trials} == {'validation_loss'}
+  least, other = sorted(trials, key=lambda row: float(row['value']))
+  assert (least['chosen'], other['chosen']) == ('True', 'False')
+
+
 @pytest.mark.long
 def test_methods_of_a_file_get_the_same_trials(tmp_path):
   """For each task; those with personal models are chosen and tested by them."""
