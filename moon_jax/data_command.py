@@ -298,8 +298,8 @@ def _list(_) -> None:
              else f'download, {entry.megabytes} MB')
     print(f'{name:19}{entry.examples:17}{entry.inputs:15}{entry.classes:9}'
           f'{files}\n  {entry.license}; {entry.page}')
-  print('Other data: --dataset=npz, npy, MODULE:LOADER or hf:NAME '
-        '(docs/data.md).')
+  print('Other data: --dataset=csv, images, npz, npy, MODULE:LOADER or\n'
+        'hf:NAME (docs/data.md).')
 
 
 if __name__ == '__main__':

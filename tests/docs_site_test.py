@@ -272,12 +272,11 @@ def test_the_commands_about_tuning_can_be_planned(tmp_path):
       f'{letter}_{part}': values for part, count in (
           ('train', 400), ('test', 50)) for letter, values in (
           ('x', rng.random((count, 5))), ('y', np.arange(count) % 3))})
-  loader, = re.findall(r'```python\n([^`]*def tables[^`]*)```', page('data'))
-  (tmp_path / 'own_files.py').write_text(loader, encoding='utf-8')
   (tmp_path / 'clinics').mkdir()
   for client in range(12):
     np.savetxt(tmp_path / f'clinics/{client}.csv', np.column_stack(
-        [rng.random((40, 3)), np.arange(40) % 2]), delimiter=',', header='a')
+        [rng.random((40, 3)), np.arange(40) % 2]), delimiter=',',
+        header='a,b,c,ill', comments='')
   own, planned, trained, of_files = re.findall(
       r'^python -m moon_jax.train (.*tune.*)', page('sweeps'), re.MULTILINE)
   assert planned == f'{trained} --dry_run'

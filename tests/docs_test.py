@@ -184,13 +184,18 @@ def test_the_run_of_a_million_clients_learns_with_20_000(here):
   assert rows == pytest.approx(client * len(trained), rel=.01)
 
 
-def test_a_file_or_a_folder_for_each_client(here):
-  text = section('data', 'A file or a folder for each client')
-  save_modules(text)
-  _, make = programs(text)
-  execute(make, 'data.md')
-  for command, name in zip(commands(text), ('tables', 'photos'), strict=True):
-    assert train(command, name)['test_accuracy'] > .9
+@pytest.mark.parametrize('title, clients', [
+    ('Tables', [f'hospital{i:02}' for i in range(30)]),
+    ('Folders of images', ['ann', 'bob', 'eva'])])
+def test_a_file_or_a_folder_for_each_client(title, clients, here):
+  """One command from raw files to the accuracy of each client."""
+  text = section('data', title)
+  execute(programs(text)[0], 'data.md')
+  assert train(commands(text)[0])['test_accuracy'] > .9
+  *_, last = pathlib.Path('run/metrics.jsonl').read_text().splitlines()
+  measured = json.loads(last)['clients']
+  assert sorted(measured['name']) == clients
+  assert np.mean(measured['global_heldout_accuracy']) > .9
 
 
 def test_data_larger_than_the_memory(here, capsys):

@@ -46,7 +46,7 @@ def parts_page() -> str:
                 f'{", ".join(f"`{x}`" for x in known.values)} |'
                 for name, known in KINDS.items() if known.returns)]
   lines = [_PARTS.strip().replace('{values}', '\n'.join(values)), '']
-  for kind in PARTS:
+  for kind in ('dataset', *PARTS):
     lines += [f'## {kind}', '', FACTS[kind]['help'], '',
               f'Example: `--{kind}=\'{KINDS[kind].example}\'`', '',
               '| function | arguments | |', '|---|---|---|']
@@ -72,7 +72,8 @@ A part is a function with arguments, written as a call: `moon(mu=5)`, `dirichlet
 `fedbuff(concurrency=10, buffer_size=5, staleness=polynomial(exponent=1))`. On the command line you can write
 `--algorithm='moon(mu=5)'`, or `--algorithm=moon --algorithm.mu=5`, which needs no quotes. Later flags replace earlier ones. A
 call replaces the whole part with all its arguments. Calls are also valid in flag files, in TOML files, in `--grid` and in
-Python (`mj.Config(algorithm='moon(mu=5)')`). config.json and the tables of results contain them.
+Python (`mj.Config(algorithm='moon(mu=5)')`). config.json and the tables of results contain them. `--dataset` is a name, or
+such a call.
 
 Arguments are numbers, True or False, None, lists, words without quotes, or calls. `moon-jax train --help algorithm.moon`
 prints the arguments of a function.

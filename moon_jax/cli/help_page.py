@@ -91,6 +91,10 @@ def show(page: Page, command: str, is_full: bool, width: int) -> str:
   return '\n'.join(lines)
 
 
+# Settings that may be calls, and are no parts of a run.
+_WITH_CALLS = 'dataset', 'tune'
+
+
 def show_part(name: str, width: int) -> str:
   """Returns the help of a kind, such as algorithm, or of algorithm.moon.
 
@@ -98,7 +102,7 @@ def show_part(name: str, width: int) -> str:
   """
   kind, _, function = re.sub(r'^(\w+)=', r'\1.', name).partition('.')
   function, _, _ = function.partition('(')  # of a call
-  kinds = *PARTS, 'tune'  # which is no part of a run
+  kinds = *PARTS, *_WITH_CALLS
   if kind not in kinds:
     near = spelling.near(kind, kinds)
     meant = [f'{other}.{kind}' for other in kinds
@@ -110,7 +114,7 @@ def show_part(name: str, width: int) -> str:
         f'--help algorithm.moon; parts are {", ".join(kinds)}', name,
         f'Did you mean --help {" or --help ".join(meant)}?' if meant else '')
   if not function:
-    text = FACTS[kind]['help'] if kind in PARTS else flags.FLAGS[kind].help
+    text = FACTS[kind]['help'] if kind in FACTS else flags.FLAGS[kind].help
     entries = [(name, parts.describe(kind, name)[0])
                for name in KINDS[kind].functions]
     return '\n'.join([

@@ -19,7 +19,7 @@ from moon_jax.config.parts import Part
 
 DATASETS = ('digits', 'cifar10', 'cifar100', 'tiny_imagenet', 'mnist',
             'fashion_mnist', 'svhn', 'shakespeare', 'shakespeare_tokens',
-            'femnist', 'breast_cancer', 'npz', 'npy')
+            'femnist', 'breast_cancer', 'csv', 'images', 'npz', 'npy')
 
 HUGGINGFACE = 'hf:'  # before the name of a data set of Hugging Face
 
@@ -92,8 +92,9 @@ class Config:
   """
 
   dataset: str = flag(
-      'cifar10', f'Data set: {", ".join(DATASETS)}; or your own as '
-      'MODULE:LOADER, a function of --data_dir that returns a dict of arrays; '
+      'cifar10', f'Data set: {", ".join(DATASETS)}; some take arguments, as '
+      'in csv(label=ill) (docs/parts.md); or your own as MODULE:LOADER, a '
+      'function of --data_dir that returns a dict of arrays; '
       'or of Hugging Face as hf:NAME_OR_PATH,OPTION=VALUE,... (docs/data.md).',
       is_common=True, names=DATASETS, form='MODULE:LOADER', topic='Data')
   data_dir: str = flag(

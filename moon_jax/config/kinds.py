@@ -68,6 +68,11 @@ UPDATE_ATTACKS = ('sign_flip', 'scaling', 'gaussian', 'inner_product',
                   'little_is_enough', 'min_max')
 
 KINDS: dict[str, Kind] = {
+    # Data sets with arguments: --dataset is a name, or a call of one of these.
+    'dataset': Kind(
+        _in('data.sources.tables', csv='load')
+        | _in('data.sources.folders', images='load'),
+        'csv(label=ill)'),
     'partition': Kind(
         _in('data.partition', 'iid', 'dirichlet', 'shards', 'quantity',
             'feature_noise', 'rotated', 'natural')

@@ -205,6 +205,17 @@ def _parsed(text):
                    'text with other characters in quotes')
 
 
+def dataset_call(text: Any) -> Part | None:
+  """Returns the valid call that --dataset=NAME(...) is, or None for others.
+
+  Raises:
+    UserError: if there is no such data set, or it has not these arguments.
+  """
+  if not isinstance(text, str) or not re.match(r'\s*\w+\s*\(', text):
+    return None
+  return normal('dataset', parse('dataset', text))
+
+
 def parse_arguments(text: str) -> dict[str, Any]:
   """Returns the arguments in a text such as "mu=5, pool=all".
 
@@ -510,7 +521,7 @@ def _naming(kind, part, names):
 
   Those of a part that is itself an argument follow its call.
   """
-  if kind not in ('staleness', 'graph'):  # which are arguments
+  if kind not in ('dataset', 'staleness', 'graph'):  # which are no parts
     with errors.naming(**{name: f'{kind}.{name}' for name in names}):
       yield
     return

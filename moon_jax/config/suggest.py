@@ -127,6 +127,8 @@ def check_names(name: str, given: object, known: Sequence[str] = (),
   Raises:
     UserError: if it is neither a built-in name nor custom.
   """
+  if name == 'dataset' and parts.dataset_call(given):
+    return
   known, form = known or FACTS[name]['names'], form or FACTS[name]['form']
   is_valid = isinstance(given, str) and (
       given in known or is_user_code(given)

@@ -65,7 +65,7 @@ def directory_name(config: Config, inputs: dict[str, str]) -> str:
 def dataset_in_names(config: Config) -> str:
   """Returns the data set as a part of a file name."""
   if not config.dataset.startswith(HUGGINGFACE):
-    return config.dataset.replace(':', '.')
+    return config.dataset.partition('(')[0].replace(':', '.')
   place = config.dataset.removeprefix(HUGGINGFACE).partition(',')[0]
   return f'hf.{pathlib.PurePath(place).stem}'
 

@@ -101,7 +101,7 @@ def test_heads_show_defaults_and_choices():
 
 def test_help_of_parts():
   """It lists all functions of a part, or all arguments of one."""
-  for kind in (*PARTS, 'tune'):
+  for kind in (*PARTS, 'dataset', 'tune'):
     text = output('moon_jax', 'train', '--help', kind)
     assert re.findall(r'^  (\w+)(?: |$)', text, re.M) == [
         *KINDS[kind].functions]
@@ -117,7 +117,7 @@ def test_help_of_parts():
       'moon_jax', 'train', '--help', 'algorithm.fedavg')
 
 
-@pytest.mark.parametrize('kind', [*PARTS, 'tune'])
+@pytest.mark.parametrize('kind', [*PARTS, 'dataset', 'tune'])
 def test_help_of_all_functions(kind):
   for name in KINDS[kind].functions:
     text = help_page.show_part(f'{kind}.{name}', 80)

@@ -27,7 +27,7 @@ _NAMED = [name for name, facts in FACTS.items() if facts['names']]
 
 
 def choices(name):
-  return [*KINDS[name].functions] if name in KINDS else (
+  return [*KINDS[name].functions] if name in PARTS else (
       FACTS[name]['names'] or FACTS[name]['choices'])
 
 

@@ -8,15 +8,17 @@ from collections.abc import Callable
 import functools
 from typing import Any
 
-from moon_jax.config import HUGGINGFACE, suggest
+from moon_jax.config import HUGGINGFACE, parts, suggest
 from moon_jax.data import mapped
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import published
 from moon_jax.data.sources import (
   arrays,
   bundled,
+  folders,
   huggingface,
   leaf,
+  tables,
   tiny_imagenet,
 )
 from moon_jax.data.sources.images import PUBLISHED
@@ -32,6 +34,8 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     'shakespeare_tokens': leaf.load_shakespeare_tokens,
     'femnist': leaf.load_femnist,
     'breast_cancer': bundled.load_breast_cancer,
+    'csv': tables.load,
+    'images': folders.load,
     'npz': arrays.load_npz,
     'npy': arrays.load_npy,
 }
@@ -39,8 +43,8 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
 
 # Data sets whose content depends on the files; those of MNIST do not any more,
 # but the fingerprints of earlier runs have it.
-_VARYING = ('mnist', 'fashion_mnist', 'npz', 'npy', 'shakespeare',
-            'shakespeare_tokens', 'femnist')
+_VARYING = ('mnist', 'fashion_mnist', 'csv', 'images', 'npz', 'npy',
+            'shakespeare', 'shakespeare_tokens', 'femnist')
 
 
 def varies(name: str) -> bool:
@@ -59,7 +63,8 @@ def load_dataset(dataset: str, data_dir: str = '', *,
   that CPU devices read them in place. Memory-mapped inputs stay in their file.
 
   Args:
-    dataset: a built-in data set (a key of `SOURCES`), or MODULE:LOADER for a
+    dataset: a built-in data set (a key of `SOURCES`), or a call of one with
+      arguments, such as csv(label=ill); or MODULE:LOADER for a
       custom one: `LOADER(data_dir)` of the importable module MODULE must
       return a dict of arrays, see `moon_jax.data.sources.arrays`. hf:NAME is a
       data set of Hugging Face, see `moon_jax.data.sources.huggingface`.
@@ -84,6 +89,9 @@ def load_dataset(dataset: str, data_dir: str = '', *,
   source = SOURCES.get(dataset) or functools.partial(
       huggingface.load if dataset.startswith(HUGGINGFACE)
       else arrays.load_custom, dataset)
+  if call := parts.dataset_call(dataset):
+    source = functools.partial(
+        parts.function_of('dataset', call), **dict(call.arguments))
   if not may_download and dataset in (*PUBLISHED, 'tiny_imagenet'):
     source = functools.partial(source, may_download=False)
   try:

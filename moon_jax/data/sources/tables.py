@@ -1,0 +1,369 @@
+"""Tables in CSV files: --dataset='csv(label=ill)' --data_dir=PLACE.
+
+    FILE.csv                                  rows of any client, or of none
+    DIR/train.csv DIR/test.csv                the same, already split
+    DIR/CLIENT.csv                            a file for each client
+    DIR/train/CLIENT.csv DIR/test/CLIENT.csv  the same, already split
+
+The first line names the columns. Columns of numbers are features, which the
+mean and deviation of the training rows normalize; columns of words are
+categories. What fills missing values, and which categories there are, follows
+from training rows alone. Errors name the file and the line.
+"""
+
+from collections.abc import Mapping, Sequence
+import csv
+import io
+import pathlib
+from typing import Annotated, Any, Literal, NamedTuple
+
+from annotated_types import Gt, Lt
+import numpy as np
+
+from moon_jax.config import spelling
+from moon_jax.config.parts import checked, FromRun
+from moon_jax.data.dataset import Dataset, subset
+from moon_jax.data.io import files
+from moon_jax.data.sources import arrays
+from moon_jax.errors import require, setting
+
+# What stands for a missing value: the texts that pandas reads so, and UCI's.
+MISSING = frozenset([
+    '', '#N/A', '#N/A N/A', '#NA', '-1.#IND', '-1.#QNAN', '-NaN', '-nan',
+    '1.#IND', '1.#QNAN', '<NA>', 'N/A', 'NA', 'NULL', 'NaN', 'None', 'n/a',
+    'nan', 'null', '?'])
+_LABELS = ('label', 'target', 'class', 'y')  # looked for, in this order
+_MAX_CATEGORIES = 1_000  # columns of one, which makes as many features
+_SEED = 0  # of the test rows; the same in all runs
+
+
+class Rows(NamedTuple):
+  """Rows of a file: texts, by column."""
+
+  path: Any  # for messages
+  columns: dict[str, list[str]]
+  lines: Sequence[int]  # of the rows in the file, from 1
+
+  def at(self, row: int) -> str:
+    """Returns where a row is."""
+    return f'{self.path}, line {self.lines[row]}'
+
+
+@checked
+def load(data_dir: FromRun[str] = '', label: str = '', client: str = '',
+         inputs: str = '', drop: str = '', categorical: str = '',
+         categories: Literal['one_hot', 'ordinal'] = 'one_hot',
+         missing: Literal['mean', 'median', 'most_frequent', 'indicator',
+                          'error'] = 'mean',
+         task: Literal['classification', 'regression'] = 'classification',
+         time: str = '', delimiter: str = ',',
+         test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2) -> Dataset:
+  """Reads CSV files with a header: one file, or one for each client.
+
+  Lists of columns are comma-separated: inputs="age,weight".
+
+  Args:
+    label: column of the classes, words or numbers, or of the target of a
+      regression; by default label, target, class or y.
+    client: column of the clients of a file; files in a directory have a client
+      each without it.
+    inputs: columns of the inputs; by default all others.
+    drop: columns that are no inputs.
+    categorical: columns whose numbers are categories, such as postcodes.
+    categories: categories become a feature each (one_hot), or their number in
+      sorted order (ordinal). Those that no training row has are 0 or -1.
+    missing: what a missing number becomes: the mean, the median or the most
+      frequent value of the training rows; indicator takes the mean and adds a
+      feature that is 1 where a value was missing; error refuses it. A missing
+      category becomes the most frequent one; with indicator, none.
+    task: classification or regression.
+    time: column of numbers or dates (2026-01-31) by which training rows are
+      sorted, for partition=temporal; test rows are the latest ones.
+    delimiter: character between fields.
+    test_fraction: fraction of the rows of each client to test on, unless the
+      files are split.
+
+  Raises:
+    UserError: naming the file and the line, if a file or a value is invalid.
+  """
+  require(len(delimiter) == 1, 'delimiter', 'must be one character',
+          repr(delimiter), "delimiter=';' is usual in Europe")
+  check = arrays.Check(setting('dataset', 'csv'))
+  found = _files(data_dir)
+  tables = [_read(check, path, delimiter) for _, _, path in found]
+  _check_same_columns(check, tables)
+  columns = {name: [value for rows in tables for value in rows.columns[name]]
+             for name in tables[0].columns}
+  sizes = [len(rows.lines) for rows in tables]
+  places = Rows(None, columns, [*zip(
+      np.repeat(np.arange(len(tables)), sizes).tolist(),
+      [line for rows in tables for line in rows.lines])])
+  label = label or next((x for x in _LABELS if x in columns), '')
+  check(label, 'there must be a column of labels', f'the columns '
+        f'{", ".join(columns)} in {tables[0].path}, line 1',
+        'Give label=COLUMN')
+  listed = {name: [x.strip() for x in text.split(',')] if text else []
+            for name, text in (('inputs', inputs), ('drop', drop),
+                               ('categorical', categorical))}
+  for option, names in (listed | {
+      'label': [label], 'client': [client] * bool(client),
+      'time': [time] * bool(time)}).items():
+    for name in names:
+      _check_column(check, option, name, tables[0])
+  at = lambda row: (f'{tables[places.lines[row][0]].path}, '
+                    f'line {places.lines[row][1]}')
+  part = np.repeat([part for part, _, _ in found], sizes)
+  owners = np.array(_complete(check, columns, client, at)) if client else (
+      np.repeat([name for _, name, _ in found], sizes))
+  order = np.arange(len(part)) if not time else np.argsort(
+      _times(check, columns, time, at), kind='stable')
+  is_test = part == 'test' if 'test' in part else test_rows(
+      owners, order if time else None, test_fraction)
+  index = order[~is_test[order]], order[is_test[order]]
+  names = listed['inputs'] or [
+      name for name in columns if name not in (label, client, time)
+      and name not in listed['drop'] and not arrays.is_unnamed(name)]
+  x, statistics, what = encode(
+      check, {name: columns[name] for name in names}, ~is_test, at,
+      listed['categorical'], categories, missing)
+  y, labels, kind = _labels(check, columns, label, task, ~is_test, at)
+  loaded = labels | statistics
+  has_clients = bool(client or any(owners))
+  for key, rows in zip(('train', 'test'), index):
+    loaded |= {f'x_{key}': x[rows], f'y_{key}': y[rows]}
+    if has_clients:
+      loaded[f'client_{key}'] = owners[rows]
+  print(f'{check.source}: {what}; {kind}' + (
+      f'; {len(set(owners))} clients from {client or "files"}'
+      if has_clients else ''), flush=True)
+  return arrays.to_dataset(
+      pathlib.Path(data_dir).stem or 'csv', check.source, loaded)
+
+
+def _files(data_dir):
+  """Returns (part, client, path) of each file; part or client may be ''."""
+  remedy = 'Name a CSV file, or a directory of CSV files'
+  require(data_dir, 'data_dir', f'must be given for {setting("dataset")}=csv',
+          'none', remedy)
+  root = files.user_path(data_dir, 'data_dir')
+  if root.is_file():
+    return [('', '', root)]
+  split = [(part, path) for part in ('train', 'test')
+           for path in ([root / f'{part}.csv'] if (
+               root / f'{part}.csv').is_file() else
+                        sorted((root / part).glob('*.csv')))]
+  if split:
+    require({part for part, _ in split} == {'train', 'test'}, 'data_dir',
+            'must hold both training and test files',
+            f'{data_dir} with {split[0][0]} only',
+            'Rename it, if its rows are to be split')
+    return [(part, path.stem * (path.parent != root), path)
+            for part, path in split]
+  paths = sorted(root.glob('*.csv'))
+  require(paths, 'data_dir', 'must be a CSV file or hold *.csv',
+          f'{data_dir}, which ' + (
+              'has none' if root.is_dir() else 'does not exist'), remedy)
+  return [('', path.stem, path) for path in paths]
+
+
+def _read(check, path, delimiter) -> Rows:
+  """Reads a file; quoted fields may have delimiters and line breaks."""
+  blob = files.read_regular(path)
+  try:
+    text = blob.decode('utf-8-sig')
+  except UnicodeDecodeError as error:
+    line = blob.count(b'\n', 0, error.start) + 1
+    check(False, 'files must be UTF-8', f'byte {blob[error.start]:#x} in '
+          f'{path}, line {line}', 'iconv -f latin1 -t utf-8 OLD > NEW '
+          'converts one')
+  reader = csv.reader(io.StringIO(text, newline=''), delimiter=delimiter,
+                      skipinitialspace=True, strict=True)
+  rows, lines, line = [], [], 1
+  try:
+    for row in reader:
+      if row:
+        rows.append(row)
+        lines.append(line)
+      line = reader.line_num + 1
+  except csv.Error as error:
+    check(False, 'files must be CSV', f'{error} in {path}, line {line}',
+          'Close its quotes')
+  check(len(rows) > 1, 'files must have a line of column names and rows',
+        f'{len(rows)} lines in {path}', 'Add them, or remove the file')
+  header = [name.strip() for name in rows[0]]
+  for row, line in zip(rows, lines):
+    check(len(row) == len(header), f'rows must have {len(header)} fields, as '
+          'line 1', f'{len(row)} in {path}, line {line}', 'Quote fields with '
+          f'a {delimiter}, or give the delimiter of the file')
+  check(not all(map(_is_number, header)), 'line 1 must have the names of '
+        'columns', f'numbers in {path}, line 1', 'Add a line of names')
+  twice = [name for name in header if name and header.count(name) > 1]
+  check(not twice, 'columns must have different names',
+        f'{twice[:1]} twice in {path}, line 1', 'Rename one')
+  return Rows(path, {name: [x.strip() for x in values] for name, values in zip(
+      header, zip(*rows[1:]))}, lines[1:])
+
+
+def _check_same_columns(check, tables):
+  first = tables[0]
+  for rows in tables[1:]:
+    for a, b in (first, rows), (rows, first):
+      for name in a.columns.keys() - b.columns.keys():
+        near = _near(name, b.columns.keys() - a.columns.keys())
+        check(False, 'all files must have the same columns',
+              f'{name!r} in {a.path}, line 1, and ' + (
+                  f'{near!r}' if near else 'none') + f' in {b.path}, line 1',
+              'Rename or add it')
+
+
+def _check_column(check, option, name, table):
+  near = _near(name, table.columns)
+  check(name in table.columns, f'{option} must name a column', f'{name!r}; '
+        f'{table.path}, line 1, has {", ".join(table.columns)}',
+        f'Did you mean {near}?' if near else 'Correct it')
+
+
+def _near(name, columns):
+  by_letters = {column.lower(): column for column in columns}
+  return by_letters.get(spelling.near(name.lower(), by_letters), '')
+
+
+def _complete(check, columns, name, at):
+  """Returns a column without missing values."""
+  row = next((i for i, x in enumerate(columns[name]) if x in MISSING), None)
+  check(row is None, f'{name} must have a value in each row',
+        f'none in {at(row)}' if row is not None else '',
+        'Fill it or remove the row')
+  return columns[name]
+
+
+def _is_number(text):
+  try:
+    return np.isfinite(float(text))
+  except ValueError:
+    return False
+
+
+def _times(check, columns, name, at):
+  """Returns a column of numbers or dates as an array that can be sorted."""
+  values = _complete(check, columns, name, at)
+  kind = np.float64 if all(map(_is_number, values)) else 'datetime64[us]'
+  times = []
+  for row, text in enumerate(values):
+    try:
+      times.append(np.array(text).astype(kind))
+    except ValueError:
+      check(False, f'time={name} must have numbers, or dates as 2026-01-31',
+            f'{text!r} in {at(row)}', 'Convert it')
+  return np.array(times)
+
+
+def test_rows(owners, order, fraction):
+  """Returns which rows are test rows, bool [N]: some of each client's."""
+  is_test = np.zeros(len(owners), bool)
+  for owner in np.unique(owners):
+    rows = (np.flatnonzero(owners == owner) if order is None
+            else order[owners[order] == owner])
+    count = min(max(round(fraction * len(rows)), 1), len(rows) - 1)
+    is_test[rows[subset(_SEED, len(rows), count)] if order is None else
+            rows[len(rows) - count:]] = True
+  return is_test
+
+
+def _labels(check, columns, name, task, is_train, at):
+  """Returns labels [N], what else a data set needs, and a description."""
+  values = _complete(check, columns, name, at)
+  numbers = all(map(_is_number, values))
+  if numbers:  # one class may be 1 in a file and 1.0 in another
+    values = [f'{float(x):.15g}' for x in values]
+  if task == 'regression':
+    row = next((i for i, x in enumerate(values) if not _is_number(x)), None)
+    check(row is None, f'label={name} must have numbers for task=regression',
+          f'{values[row]!r} in {at(row)}' if row is not None else '',
+          'Correct it, or give task=classification')
+    return np.array(values, np.float64), {
+        'task': 'regression', 'class_names': [name]}, f'target {name}'
+  ordered = sorted({x for x, used in zip(values, is_train) if used},
+                   key=float if numbers else str)
+  check(len(ordered) <= max(20, is_train.sum() // 2), f'label={name} must have '
+        'classes', f'{len(ordered):,} values in {is_train.sum():,} training '
+        'rows', 'Give another column, or task=regression for numbers')
+  code = {text: i for i, text in enumerate(ordered)}
+  row = next((i for i, x in enumerate(values) if x not in code), None)
+  check(row is None, f'label={name} must have classes of training rows',
+        f'{values[row]!r} in {at(row)}' if row is not None else '',
+        'Add training rows of the class, or remove the row')
+  return np.array([code[x] for x in values]), {'class_names': ordered}, (
+      f'{len(ordered)} classes from {name}')
+
+
+def encode(check: arrays.Check, columns: Mapping[str, list[str]],
+           is_train: np.ndarray, at: Any, categorical: Sequence[str] = (),
+           categories: str = 'one_hot', missing: str = 'mean'
+           ) -> tuple[np.ndarray, dict[str, np.ndarray], str]:
+  """Returns columns of text as features, float64 [N, F].
+
+  Also returns their mean and deviation over the training rows, 0 and 1 for
+  features that are 0 or 1, and a description. `at` is a function of a row that
+  returns where it is; `load` describes the rest.
+  """
+  features, means, stds, counts = [], [], [], {'numbers': 0, 'categories': 0}
+  num_missing = 0
+
+  def add(x, is_normalized):
+    features.append(x)
+    known = x[is_train]
+    means.append(known.mean() if is_normalized else 0)
+    stds.append(known.std() if is_normalized and np.ptp(known) > 0 else 1)
+
+  for name, values in columns.items():
+    is_missing = np.array([x in MISSING for x in values])
+    num_missing += is_missing.sum()
+    check(missing != 'error' or not is_missing.any(), f'{name} must have a '
+          'value in each row', f'none in {at(int(is_missing.argmax()))}',
+          'Fill it, or give missing=mean')
+    check(not is_missing[is_train].all(), f'{name} must have values in '
+          'training rows', 'none', f'Give drop={name}')
+    known = np.flatnonzero(~is_missing & is_train)
+    is_number = np.array([_is_number(x) for x in values])
+    is_word = ~is_number & ~is_missing
+    if name not in categorical and not is_word.any():
+      counts['numbers'] += 1
+      x = np.array([float(x) if ok else np.nan
+                    for x, ok in zip(values, is_number)])
+      if missing == 'most_frequent':
+        unique, count = np.unique(x[known], return_counts=True)
+        fill = unique[count.argmax()]
+      else:
+        fill = (np.median if missing == 'median' else np.mean)(x[known])
+      add(np.where(is_missing, fill, x), True)
+    else:
+      first = int(is_word.argmax())
+      check(name in categorical or not is_number.any(), f'{name} must have '
+            f'only numbers or only words', f'{values[first]!r} in {at(first)}, '
+            f'and {is_number.sum():,} numbers',
+            f'Correct it, or give categorical={name}')
+      counts['categories'] += 1
+      texts = np.array(values)
+      unique, count = np.unique(texts[known], return_counts=True)
+      if missing != 'indicator':
+        texts = np.where(is_missing, unique[count.argmax()], texts)
+      code = np.where(np.isin(texts, unique),
+                      np.searchsorted(unique, texts), -1)
+      if categories == 'ordinal':
+        add(code.astype(np.float64), True)
+      else:
+        check(len(unique) <= _MAX_CATEGORIES, f'{name} must have at most '
+              f'{_MAX_CATEGORIES:,} categories', f'{len(unique):,}',
+              f'Give drop={name} or categories=ordinal')
+        for i in range(len(unique)):
+          add((code == i).astype(np.float64), False)
+    if missing == 'indicator' and is_missing[is_train].any():
+      add(is_missing.astype(np.float64), False)
+  check(features, 'there must be columns of inputs', 'none',
+        'Add some, or give inputs=COLUMN,...')
+  return np.stack(features, 1), {
+      'mean': np.array(means), 'std': np.array(stds)}, (
+          f'{len(features)} features from {counts["numbers"]} columns of '
+          f'numbers and {counts["categories"]} of categories, {num_missing:,} '
+          'values missing')
