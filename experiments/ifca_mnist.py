@@ -7,8 +7,10 @@ DIR holds the four files of MNIST. 2,400 clients have 100 training images each:
 all 60,000 in each of four rotations, split at random over 600 clients (Ghosh et
 al., https://arxiv.org/abs/2006.04088, section 6.2; sizes, order of rotations
 and range of pixels are those of mnist/train_cluster_mnist.py of
-https://github.com/jichan3751/ifca, commit 97db9d1). Client i has images turned
-by i modulo 4 times 90 degrees.
+https://github.com/jichan3751/ifca, commit 61e44b8). Client i has images turned
+by i modulo 4 times 90 degrees. Weights begin as PyTorch's do, drawn for each
+cluster; mnist/run.py there has five seeds, and takes the accuracy after the
+last round. It also has 1,200 clients of 200 images, and 4,800 of 50.
 
 The authors evaluate 400 other clients with 100 test images each, with the model
 of lowest loss on these. Here the test images of a rotation are split over its
@@ -16,6 +18,7 @@ of lowest loss on these. Here the test images of a rotation are split over its
 """
 
 from flax import linen as nn
+import jax
 import numpy as np
 
 import moon_jax as mj
@@ -54,8 +57,17 @@ class Network(nn.Module):
 
   @nn.compact
   def __call__(self, x):
-    x = nn.relu(nn.Dense(200, name='fc1')(x.reshape(len(x), -1)))
-    return nn.Dense(self.num_classes, name='out')(x)
+    x = nn.relu(_dense(784, 200, 'fc1')(x.reshape(len(x), -1)))
+    return _dense(200, self.num_classes, 'out')(x)
+
+
+def _dense(fan_in, num_features, name):
+  """Returns a layer whose weights and biases begin in +-1/sqrt(fan_in)."""
+  def init(key, shape, dtype):
+    return jax.random.uniform(
+        key, shape, dtype, -fan_in**-.5, fan_in**-.5)
+
+  return nn.Dense(num_features, kernel_init=init, bias_init=init, name=name)
 
 
 def make(num_classes):
