@@ -31,17 +31,18 @@ def stacked(program: RoundProgram, inputs: Inputs) -> Inputs:
     return inputs._replace(model_J=run_J)
   flat = functools.partial(jax.tree.map, lambda x_RM: x_RM.reshape(
       -1, *x_RM.shape[2:]))
-  choice_J = lax.map(functools.partial(_choose, program, inputs),
-                     jnp.arange(len(run_J)))
+  choice_J, losses_J = lax.map(functools.partial(_choose, program, inputs),
+                               jnp.arange(len(run_J)))
   # Another index, which the host refuses, must not be a model of another run.
   index_J = jnp.clip(choice_J, 0, topology.num_models - 1)
   return inputs._replace(
       variables=flat(inputs.variables), server=flat(inputs.server),
-      model_J=run_J * topology.num_models + index_J, choice_J=choice_J)
+      model_J=run_J * topology.num_models + index_J, choice_J=choice_J,
+      losses_J=losses_J if topology.needs_updates else ())
 
 
 def _choose(program, inputs, j):
-  """Returns the index of a job's model among those of its run."""
+  """Returns the index of a job's model among those of its run, and losses."""
   topology, run = program.topology, inputs.run_of(j)
   of_run = functools.partial(jax.tree.map, lambda x_R: x_R[run])
   losses = ()
@@ -51,7 +52,7 @@ def _choose(program, inputs, j):
         program, inputs, j, is_job))
   index = topology.choose(Choice(
       inputs.table.jobs.client[j], of_run(inputs.topology), losses))
-  return jnp.asarray(index, jnp.int32)
+  return jnp.asarray(index, jnp.int32), losses
 
 
 def _losses(program, variables_M, examples):
@@ -101,13 +102,15 @@ def _with_updates(mixing, inputs, local_J, is_received_J, num_models):
   update_J = jax.tree.map(
       lambda x_J, x_G: x_J - x_G[model_J], local_J['params'],
       inputs.variables['params'])
-  rows = update_J, jobs.client, model_J, jobs.weight, is_received_J
+  rows = (update_J, jobs.client, model_J, jobs.weight, is_received_J,
+          inputs.losses_J)
   if lax.axis_size(devices.AXIS) > 1:
     rows = jax.tree.map(
         lambda x_J: lax.all_gather(x_J, devices.AXIS, tiled=True), rows)
-  update_J, client_J, model_J, weight_J, is_received_J = rows
+  update_J, client_J, model_J, weight_J, is_received_J, losses_J = rows
   is_received_RJ = is_received_J[None] & (
       model_J[None] // num_models == jnp.arange(len(mixing.round))[:, None])
   return (mixing._replace(jobs=Updates(
-      update_J, client_J, model_J % num_models, weight_J, is_received_RJ)),
-          Mixing(0, 0, 0, 0, 0, 0, Updates(None, None, None, None, 0)))
+      update_J, client_J, model_J % num_models, weight_J, is_received_RJ,
+      losses_J)), Mixing(0, 0, 0, 0, 0, 0, Updates(
+          None, None, None, None, 0, None)))

@@ -46,6 +46,7 @@ class Inputs(NamedTuple):
   topology: Any = ()  # state of the topology, [R, ...]
   model_J: Any = None  # int32 [J], the server model of each job, 0 to G - 1
   choice_J: Any = ()  # int32 [J], what `Topology.choose` returned; () if M is 1
+  losses_J: Any = ()  # of the models on a job's examples, [J, M]; or ()
 
   @property
   def num_stacked(self) -> int:

@@ -71,6 +71,7 @@ class Updates(NamedTuple):
     model: int32 [J], the model that each started from.
     weight: float32 [J], in the mean of all received messages.
     is_received: bool [J]; other rows hold no message and any values.
+    losses: as Choice.losses, [J, M]; () unless Topology.needs_losses.
   """
 
   update: PyTree
@@ -78,6 +79,7 @@ class Updates(NamedTuple):
   model: jax.Array
   weight: jax.Array
   is_received: jax.Array
+  losses: jax.Array | tuple[()] = ()
 
 
 class Mixed(NamedTuple):

@@ -1,6 +1,6 @@
 """Clusters of clients, each with its own model."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from annotated_types import Ge, Lt
 import jax
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from moon_jax import errors
 from moon_jax.config.parts import checked, Count, FromRun
+from moon_jax.errors import require, setting
 from moon_jax.models import heads
 from moon_jax.topologies.base import Mixed, Topology
 
@@ -15,7 +16,8 @@ _APART, _FIRST = -2., -3.  # less than each cosine
 
 
 @checked
-def ifca(clusters: Count, head: str = '') -> Topology:
+def ifca(clusters: Count, head: str = '',
+         start: Literal['random', 'kmeans'] = 'random') -> Topology:
   """Returns clusters of which each client trains the model of lowest loss.
 
   Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS
@@ -24,7 +26,7 @@ def ifca(clusters: Count, head: str = '') -> Topology:
       j_i = argmin_j F_i(w_j^t)
       w_j^{t+1} = the mean of the models of the clients with j_i = j
 
-  The initial models are drawn independently. In each round a client receives
+  The initial models are drawn independently (start="random"). In each round a client receives
   all models and evaluates them on its training examples. Released code
   (https://github.com/jichan3751/ifca) averages with equal weights on MNIST
   (weighting="uniform"), and by examples on FEMNIST; there the shared layers are
@@ -37,11 +39,20 @@ def ifca(clusters: Count, head: str = '') -> Topology:
     head: layers that each cluster has for itself, separated by spaces, such as
       "out"; all others are averaged over all clients. '' gives each cluster a
       whole model. Bytes are counted as of k whole models.
+    start: "random", or "kmeans" as in HypCluster: in each of the first k rounds
+      all clients train the same initial model, and one of their models becomes
+      that of a cluster: the first is drawn; then it is that of the client with
+      the largest loss of its best cluster. Each round keeps all local models.
   """
   topology = Topology(
       num_models=clusters, choose=lambda choice: jnp.argmin(jnp.where(
           jnp.isnan(choice.losses), jnp.inf, choice.losses)),
       begin=lambda models: models, needs_losses=True, received=clusters)
+  if start == 'kmeans':
+    require(not head, 'topology.head', 'must be empty with '
+            f'{setting("topology.start", start)}, which has whole models', head,
+            'Remove one of them')
+    return _with_kmeans_start(topology)
   if not head:
     return topology
   split = heads.body_and_head(head)
@@ -60,6 +71,43 @@ def ifca(clusters: Count, head: str = '') -> Topology:
 
   return topology._replace(mix=mix, begin=lambda models: with_shared_body(
       models, lambda x_M: x_M[0]))
+
+
+def _with_kmeans_start(topology):
+  """Returns clusters that begin with models of clients, as k-means++ begins.
+
+  The state is the number of clusters that have one. The last cluster has the
+  initial model until then, and all clients train it.
+  """
+  count = topology.num_models
+  last = count - 1
+
+  def mix(mixing):
+    found, order_J = mixing.state, jnp.argsort(mixing.jobs.client)
+    is_received_J, client_J, losses_JM = (x_J[order_J] for x_J in (
+        mixing.jobs.is_received, mixing.jobs.client, mixing.jobs.losses))
+    best_J = jnp.min(jnp.where(
+        jnp.arange(count)[None] < found, losses_JM, jnp.inf), 1)
+    drawn_J = jax.vmap(lambda client: jax.random.uniform(
+        jax.random.fold_in(mixing.key, client)))(client_J)
+    score_J = jnp.where(found == 0, drawn_J, best_J)
+    worst = order_J[jnp.argmax(jnp.where(
+        is_received_J & ~jnp.isnan(score_J), score_J, -jnp.inf))]
+    center = jax.tree.map(lambda x_M: x_M[last], mixing.models) | {
+        'params': jax.tree.map(
+            lambda x_M, update_J: x_M[last] + update_J[worst],
+            mixing.start['params'], mixing.jobs.update)}
+    is_found = is_received_J.any()
+    return Mixed(jax.tree.map(
+        lambda x_M, start_M, x: jnp.where(found < count, jnp.where(
+            is_found, start_M.at[found].set(x), start_M), x_M),
+        mixing.models, mixing.start, center),
+                 jnp.minimum(found + jnp.int32(is_found), count))
+
+  return topology._replace(
+      choose=lambda choice: jnp.where(
+          choice.state < count, last, topology.choose(choice)),
+      mix=mix, init=lambda: jnp.int32(0), begin=None, needs_updates=True)
 
 
 class _Assignment(NamedTuple):
@@ -85,8 +133,9 @@ def cfl(num_clients: FromRun[Count], clusters: Count,
   round. The defaults are those of the authors' notebook
   (https://github.com/felisat/clustered-federated-learning, commit 23a1c38) for
   ten clients of EMNIST. It has no gamma, equal weights and no split before
-  round 21 or of two clients, and adds to each half its own mean. Clients without a received update in the round stay, with the client of
-  lowest number among the others; a server optimizer of the new cluster begins.
+  round 21 or of two clients, and adds to each half its own mean. Clients
+  without a received update in the round stay, with the client of lowest number
+  among the others; a server optimizer of the new cluster begins.
 
   Args:
     clusters: largest number of clusters; then no cluster is split any more.

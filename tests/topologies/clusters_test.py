@@ -3,7 +3,6 @@
 import pathlib
 
 from flax import linen as nn
-import jax
 import numpy as np
 import pytest
 from topologies import ifca_golden
@@ -23,7 +22,10 @@ class Network(nn.Module):
     return nn.Dense(ifca_golden.CLASSES, name='out')(x)
 
 
-def federation(sizes, **settings):
+IFCA = mj.topologies.ifca(ifca_golden.CLUSTERS)
+
+
+def federation(sizes, topology=IFCA, **settings):
   images, labels = ifca_golden.images()
   clients = ifca_golden.clients(sizes)
   images = partition.turned(images, clients, 4)
@@ -31,17 +33,17 @@ def federation(sizes, **settings):
       data=mj.Dataset('rotated', images, labels, images, labels,
                       class_names=tuple('0123456789'), mean=(0.,), std=(1.,)),
       clients=clients, model=mj.from_flax(Network()), algorithm=mj.fedavg(),
-      topology=mj.topologies.ifca(ifca_golden.CLUSTERS), shuffle=False,
+      topology=topology, shuffle=False,
       optimizer='sgd(momentum=0, weight_decay=0)',
       learning_rate=ifca_golden.LEARNING_RATE,
       local_epochs=ifca_golden.EPOCHS, **settings)
 
 
-def begun(made):
-  """Returns a simulation whose models are those of the released code."""
+def begun(made, models):
+  """Returns a simulation that begins with weights [M, ...]."""
   simulation = mj.Simulation(made)
   state = simulation.state_on_host()
-  w1, b1, w2, b2 = (np.stack(x)[None] for x in zip(*ifca_golden.initial()))
+  w1, b1, w2, b2 = (np.stack(x)[None] for x in zip(*models))
   simulation.restore(state._replace(variables={'params': {
       'fc1': {'kernel': w1, 'bias': b1}, 'out': {'kernel': w2, 'bias': b2}}}))
   return simulation
@@ -65,17 +67,43 @@ CASES = {
 def test_ifca_equals_its_released_code(name):
   """The cluster of each client, also of turned images, and all models."""
   golden, (make, cohort) = np.load(GOLDEN), CASES[name]
-  simulation = begun(make())
+  simulation = begun(make(), ifca_golden.initial())
   for t in range(ifca_golden.ROUNDS):
     metrics = simulation.run_round().metrics
     chosen = {client: m for m, clients in enumerate(
         metrics['clients_of_models']) for client in clients}
     assert [chosen[client] for client in cohort(t)] == (
         golden[f'{name}_chosen'][t].tolist())
-    params = simulation.global_model()['params']
-    params['fc1']['kernel'] = params['fc1']['kernel'][:, golden['pixels']]
-    for letters, layer, array in (
-        ('W1', 'fc1', 'kernel'), ('b1', 'fc1', 'bias'),
-        ('W2', 'out', 'kernel'), ('b2', 'out', 'bias')):
-      np.testing.assert_allclose(
-          params[layer][array], golden[f'{name}_{letters}'][t], atol=1e-6)
+    w1, *others = weights(simulation)
+    for letters, w in zip(
+        ('W1', 'b1', 'W2', 'b2'), (w1[:, golden['pixels']], *others)):
+      np.testing.assert_allclose(w, golden[f'{name}_{letters}'][t], atol=1e-6)
+
+
+def test_the_start_of_k_means_chooses_the_clients_that_fedjax_chooses():
+  made = federation(
+      ifca_golden.SIZES, mj.topologies.ifca(
+          ifca_golden.CLUSTERS, start='kmeans'), batch_size=ifca_golden.BATCH)
+  simulation = begun(made, ifca_golden.initial()[:1] * ifca_golden.CLUSTERS)
+  for _ in range(ifca_golden.CLUSTERS):
+    metrics = simulation.run_round().metrics
+    assert metrics['clients_of_models'] == [[]] * (
+        ifca_golden.CLUSTERS - 1) + [[*range(ifca_golden.CLIENTS)]]
+  w1, *others = weights(simulation)
+  trained = ifca_golden.local_models()
+  chosen = [int(np.argmin([np.abs(w - model[0]).max() for model in trained]))
+            for w in w1]
+  assert chosen == np.load(GOLDEN)['kmeans_clients'][chosen[0]].tolist()
+  for i, w_M in enumerate((w1, *others)):
+    np.testing.assert_allclose(
+        w_M, [trained[client][i] for client in chosen], atol=1e-6)
+  simulation.run_round()  # clients train the clusters of lowest loss
+  assert sum(map(bool, simulation.run_round().metrics[
+      'clients_of_models'])) == len({*chosen})
+
+
+def weights(simulation):
+  """Returns W1, b1, W2 and b2 of the models."""
+  params = simulation.global_model()['params']
+  return [np.asarray(params[layer][array]) for layer in ('fc1', 'out')
+          for array in ('kernel', 'bias')]

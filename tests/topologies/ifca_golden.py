@@ -1,15 +1,19 @@
-"""Writes ifca_golden.npz: IFCA's released code on eight clients.
+"""Writes ifca_golden.npz: IFCA's released code, and FedJAX's, on eight clients.
 
-    git clone https://github.com/jichan3751/ifca DIR
-    git -C DIR checkout 61e44b8977a53c25368e8120aac6a505496ebbdf
-    pip install torch && python tests/topologies/ifca_golden.py DIR
+    git clone https://github.com/jichan3751/ifca IFCA
+    git -C IFCA checkout 61e44b8977a53c25368e8120aac6a505496ebbdf
+    git clone https://github.com/google/fedjax FEDJAX
+    git -C FEDJAX checkout c57ee1970fcd74b560c3d7e5716fae32287daa7b
+    pip install torch jax optax dm-haiku
+    python tests/topologies/ifca_golden.py IFCA FEDJAX
 
-Two parts of the code run here, in float64. mnist/train_cluster_mnist.py trains
+Two parts of IFCA's code run here, in float64. mnist/train_cluster_mnist.py trains
 on rotated images, with full batches, all clients of equal size, and averages
 with equal weights; only its data and its first weights are those below.
 femnist/ifca/models/server.py averages with weights by examples, over a cohort
 that it draws; its clients, which use TensorFlow 1, are replaced by local SGD on
-the same network. Nothing of the code is kept.
+the same network. Of FedJAX kmeans_init of algorithms/hyp_cluster.py runs, with
+the same clients. Nothing of the code is kept.
 """
 
 import pathlib
@@ -18,7 +22,6 @@ import types
 
 import numpy as np
 
-COMMIT = '61e44b8977a53c25368e8120aac6a505496ebbdf'
 CLUSTERS, CLIENTS, EXAMPLES, CLASSES, HIDDEN = 4, 8, 10, 10, 5
 ROUNDS, EPOCHS, LEARNING_RATE = 3, 3, .5
 BATCH, COHORT = 4, 5  # of the server
@@ -132,6 +135,11 @@ class Client:
   def __init__(self, number, model, x, y):
     self.id, self.model, self.x, self.y = number, model, x, y
 
+  def shuffle_repeat_batch(self, _):
+    return self
+
+  padded_batch = shuffle_repeat_batch
+
   def test(self, _):
     return {'loss': self.model.gradient(self.x, self.y)[0]}
 
@@ -145,15 +153,62 @@ class Client:
     return 0, len(self.y), self.model.weights
 
 
+def own_clients():
+  x, y = images()
+  return [Client(c, Local(), np.rot90(x[at], c % 4, (1, 2)).reshape(
+      len(at), -1).astype(np.float64), y[at])
+          for c, at in enumerate(clients(SIZES))]
+
+
+def local_models():
+  """Returns the model of each client, trained from the first model."""
+  trained = []
+  for client in own_clients():
+    client.model.set_params(initial()[0])
+    trained.append(client.train(EPOCHS, BATCH, None)[2])
+  return trained
+
+
+def kmeans(directory):
+  """Returns the clients whose models begin the clusters, for each first one."""
+  for name in 'fedjax', 'fedjax.core', 'fedjax.algorithms':
+    sys.modules[name] = types.ModuleType(name)  # not the data sets
+    sys.modules[name].__path__ = [str(directory / name.replace('.', '/'))]
+  from fedjax.algorithms import hyp_cluster
+  import jax
+
+  class Steps:
+
+    def train_global_params(self, params, found):
+      for number, client, _ in found:
+        client.model.set_params(params)
+        yield number, client.train(EPOCHS, BATCH, None)[2]
+
+    def evaluate_global_params(self, params, found):
+      for number, client, _ in found:
+        client.model.set_params(params)
+        yield number, client.test(None)['loss']
+
+  chosen, seed = {}, 0
+  while len(chosen) < CLIENTS:
+    key = jax.random.key(seed)
+    centers = hyp_cluster.kmeans_init(
+        CLUSTERS, initial()[0], [(client.id, client, key)
+                                 for client in own_clients()],
+        Steps(), None, Steps(), None, key)
+    found = [int(np.argmin([np.abs(center[0] - model[0]).max()
+                            for model in local_models()]))
+             for center in centers]
+    chosen[found[0]], seed = found, seed + 1
+  return np.array([chosen[c] for c in range(CLIENTS)], np.int8)
+
+
 def server(directory):
   """Returns as `mnist`; clusters are those of the cohort."""
   sys.path.insert(0, str(directory / 'femnist/ifca/models'))
   from server import Server
 
-  x, y = images()
-  own = [Client(c, Local(), np.rot90(x[at], c % 4, (1, 2)).reshape(
-      len(at), -1).astype(np.float64), y[at])
-         for c, at in enumerate(clients(SIZES))]
+  own = own_clients()
   run = Server([Local(weights) for weights in initial()])
   found = []
   for index in range(ROUNDS):
@@ -189,7 +244,7 @@ def main():
       golden[f'{name}_{letters}'] = w_RM.astype(np.float32)
   np.savez_compressed(
       pathlib.Path(__file__).with_suffix('.npz'), pixels=pixels,
-      commit=COMMIT, **golden)
+      kmeans_clients=kmeans(pathlib.Path(sys.argv[2])), **golden)
 
 
 if __name__ == '__main__':
