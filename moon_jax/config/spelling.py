@@ -61,7 +61,8 @@ VALUES = {flag: by_word(table) for flag, table in {
         'gaussian': 'noise'},
     'topology': {
         'ifca': 'hypcluster', 'cfl': 'clusteredfl clustered',
-        'gossip': 'dpsgd decentralized', 'hierarchical': 'hierfavg edge'},
+        'gossip': 'dpsgd decentralized', 'epidemic': 'ellocal eloracle',
+        'hierarchical': 'hierfavg edge'},
     'weighting': {'examples': 'samples size datasize numexamples',
                   'uniform': 'equal'},
     'schedule': {

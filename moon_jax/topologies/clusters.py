@@ -26,7 +26,7 @@ def ifca(clusters: Count, head: str = '',
       j_i = argmin_j F_i(w_j^t)
       w_j^{t+1} = the mean of the models of the clients with j_i = j
 
-  The initial models are drawn independently (start="random"). In each round a client receives
+  The initial models are drawn independently. In each round a client receives
   all models and evaluates them on its training examples. Released code
   (https://github.com/jichan3751/ifca) averages with equal weights on MNIST
   (weighting="uniform"), and by examples on FEMNIST; there the shared layers are

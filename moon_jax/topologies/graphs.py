@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from moon_jax import errors
 from moon_jax.config import parts
 from moon_jax.config.parts import (
   checked,
@@ -46,8 +47,8 @@ class Neighbours(NamedTuple):
     is_there_MD: bool, whether there is one.
   """
 
-  index_MD: np.ndarray
-  is_there_MD: np.ndarray
+  index_MD: np.ndarray | jax.Array
+  is_there_MD: np.ndarray | jax.Array
 
 
 def neighbours(edges: np.ndarray, num_nodes: int) -> Neighbours:
@@ -95,6 +96,16 @@ def metropolis(nodes: Neighbours, is_present_M: jax.Array
   return weight_MD, 1 - weight_MD.sum(1)
 
 
+def averaged(models: Variables, nodes: Neighbours, is_present_M: jax.Array,
+             steps: int = 1) -> Variables:
+  """Returns models after averages with Metropolis weights."""
+  weight_MD, own_weight_M = metropolis(nodes, is_present_M)
+  index_MD = jnp.asarray(nodes.index_MD)
+  return lax.fori_loop(0, steps, lambda _, models: mixed(
+      models, own_weight_M, index_MD.shape[1],
+      lambda d: (index_MD[:, d], weight_MD[:, d])), models)
+
+
 def consensus_distance(models: Variables) -> jax.Array:
   """Returns the root of the mean squared distance of models to their mean."""
   deviations = jax.tree.map(
@@ -123,19 +134,20 @@ def gossip(num_clients: FromRun[Count], seed: FromRun[int],
   nodes = neighbours(edges_of(graph, num_clients, seed), num_clients)
 
   def mix(mixing):
-    weight_MD, own_weight_M = metropolis(nodes, mixing.weight > 0)
-    models = mixing.models if order == 'train_mix' else mixing.start
-    index_MD = jnp.asarray(nodes.index_MD)
-    models = lax.fori_loop(0, steps, lambda _, models: mixed(
-        models, own_weight_M, index_MD.shape[1],
-        lambda d: (index_MD[:, d], weight_MD[:, d])), models)
+    models = averaged(
+        mixing.models if order == 'train_mix' else mixing.start, nodes,
+        mixing.weight > 0, steps)
     if order == 'mix_train':
       models = jax.tree.map(lambda x, y, start: x + (y - start), models,
                             mixing.models, mixing.start)
-    return Mixed(models, (), {'consensus_distance': consensus_distance(models)})
+    return _mixed(models)
 
   return _of_nodes(num_clients, mix, steps * nodes.is_there_MD.sum()
                    / num_clients)
+
+
+def _mixed(models):
+  return Mixed(models, (), {'consensus_distance': consensus_distance(models)})
 
 
 def _of_nodes(num_clients, mix, received):
@@ -164,21 +176,34 @@ def recipients(key: jax.Array, num_nodes: int, count: int) -> jax.Array:
 
 
 @checked
-def epidemic(num_clients: FromRun[Count], peers: Count = 1) -> Topology:
+def epidemic(num_clients: FromRun[Count], peers: Count = 1,
+             oracle: bool = False, seed: FromRun[int] = 0) -> Topology:
   """Returns clients that send their models to random others in each round.
 
   Epidemic Learning: de Vos et al., NeurIPS 2023,
-  https://arxiv.org/abs/2310.01972, EL-Local. A client averages its own trained
-  model with those that it received, with equal weights.
+  https://arxiv.org/abs/2310.01972. A client averages its own trained model with
+  those that it received, with equal weights.
 
   Args:
     peers: other clients that each client sends its model to, s.
+    oracle: whether the clients of a round are the nodes of a random graph in
+      which all have s neighbours (EL-Oracle), the same graph with its nodes
+      drawn again every round. Otherwise each draws its own (EL-Local).
   """
   require(peers < num_clients, 'peers',
           f'must be less than the {num_clients} clients', peers, 'Lower it')
+  if oracle:
+    with errors.naming(degree='topology.peers'):
+      nodes = neighbours(regular(num_clients, seed, peers), num_clients)
 
   def mix(mixing):
     is_there_M = mixing.weight > 0
+    if oracle:
+      node_M = jax.random.permutation(mixing.key, num_clients)
+      index_MD, is_there_MD = map(jnp.asarray, nodes)
+      return _mixed(averaged(mixing.models, Neighbours(
+          jnp.argsort(node_M)[index_MD[node_M]], is_there_MD[node_M]),
+                             is_there_M))
     sent_to = recipients(mixing.key, num_clients, peers)
     to_E = jnp.where(
         is_there_M[:, None] & is_there_M[sent_to], sent_to, num_clients).ravel()
@@ -189,7 +214,7 @@ def epidemic(num_clients: FromRun[Count], peers: Count = 1) -> Topology:
     models = mixed(mixing.models, weight_M, count_M.max(), lambda d: (
         from_E[jnp.minimum(first_M + d, len(from_E) - 1)],
         jnp.where(d < count_M, weight_M, 0)))
-    return Mixed(models, (), {'consensus_distance': consensus_distance(models)})
+    return _mixed(models)
 
   return _of_nodes(num_clients, mix, peers)
 

@@ -1,6 +1,7 @@
 """Graphs of nodes, and the draws of epidemic learning."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -23,6 +24,21 @@ def test_each_node_sends_to_distinct_others_with_equal_probability():
   # Draws of two nodes are independent: they are equal as often as by chance.
   shifts = (draws[..., 0] - np.arange(5)) % 5
   assert 60 < (shifts[:, 0] == shifts[:, 1]).sum() < 140  # 100 +- 9
+
+
+def test_each_graph_of_an_oracle_is_regular_and_all_pairs_are_as_frequent():
+  """With models e_i, what they become are rows of W."""
+  topology = mj.topologies.epidemic(6, 2, oracle=True, seed=1)
+  mixed = jax.jit(jax.vmap(lambda key: topology.mix(mj.topologies.Mixing(
+      start=(), models={'params': {'w': jnp.eye(6)}}, weight=jnp.ones(6) / 6,
+      state=(), round=0, key=key)).models['params']['w']))(
+          jax.random.split(jax.random.key(0), 400))
+  assert np.allclose(np.sort(mixed, 2), np.array([0] * 3 + [1 / 3] * 3))
+  assert np.allclose(mixed, mixed.transpose(0, 2, 1))
+  counts = (mixed > 0).sum(0)
+  assert (np.diag(counts) == 400).all()
+  others = counts[~np.eye(6, dtype=bool)]  # 160 +- 10
+  assert 120 < others.min() and others.max() < 200
 
 
 def degrees(edges, num_nodes):
@@ -59,6 +75,8 @@ def test_a_graph_is_read_from_a_file(tmp_path):
     (lambda: mj.topologies.gossip(7, 0, 'regular(degree=3)'),
      'degree must be from 2 to 6 for 7 clients, and even; got 3'),
     (lambda: mj.topologies.epidemic(4, 4), 'less than the 4 clients; got 4'),
+    (lambda: mj.topologies.epidemic(7, 3, oracle=True),
+     'topology.peers must be from 2 to 6 for 7 clients, and even; got 3'),
     (lambda: mj.topologies.hierarchical(3, 4), 'at most the 3 clients; got 4')])
 def test_graphs_that_the_number_of_clients_does_not_allow(make, words):
   with pytest.raises(mj.UserError, match=words):

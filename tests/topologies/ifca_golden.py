@@ -7,9 +7,9 @@
     pip install torch jax optax dm-haiku
     python tests/topologies/ifca_golden.py IFCA FEDJAX
 
-Two parts of IFCA's code run here, in float64. mnist/train_cluster_mnist.py trains
-on rotated images, with full batches, all clients of equal size, and averages
-with equal weights; only its data and its first weights are those below.
+Two parts of IFCA's code run here, in float64. mnist/train_cluster_mnist.py
+trains on rotated images, with full batches, all clients of equal size, and
+averages with equal weights; only its data and its first weights are those here.
 femnist/ifca/models/server.py averages with weights by examples, over a cohort
 that it draws; its clients, which use TensorFlow 1, are replaced by local SGD on
 the same network. Of FedJAX kmeans_init of algorithms/hyp_cluster.py runs, with

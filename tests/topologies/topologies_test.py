@@ -40,6 +40,7 @@ TOPOLOGIES = {
     'mix_train': mj.topologies.gossip(NUM_CLIENTS, 0, order='mix_train'),
     'regular': mj.topologies.gossip(NUM_CLIENTS, 0, 'regular(degree=3)'),
     'epidemic': mj.topologies.epidemic(NUM_CLIENTS, 3),
+    'oracle': mj.topologies.epidemic(NUM_CLIENTS, 3, oracle=True),
     'edges': mj.topologies.hierarchical(NUM_CLIENTS, 3, period=3),
     'clusters': mj.topologies.ifca(3),
     'shared': mj.topologies.ifca(2, head='b'),
@@ -67,7 +68,10 @@ def rows(models):
           for m in range(count)]
 
 
-@pytest.mark.parametrize('name', TOPOLOGIES)
+@pytest.mark.parametrize('name', [
+    # Its graphs are tested in graphs_test.py.
+    pytest.param(name, marks=pytest.mark.long if name == 'oracle' else [])
+    for name in TOPOLOGIES])
 def test_models_are_those_of_a_plain_loop(name):
   made = federation(
       TOPOLOGIES[name],
@@ -120,10 +124,22 @@ def gossip_loop(edges, steps=1, order='train_mix'):
   return loop
 
 
+def mixing_key(made, index):
+  run_key = jax.random.split(jax.random.key(made.seed))[1]
+  return jax.random.fold_in(jax.random.fold_in(run_key, index), local.SERVER)
+
+
+def oracle_loop(made, models, cohort, index, state):
+  nodes = np.asarray(jax.random.permutation(
+      mixing_key(made, index), NUM_CLIENTS)).tolist()
+  client = [nodes.index(node) for node in range(NUM_CLIENTS)]
+  return gossip_loop([(client[i], client[j]) for i, j in REGULAR])(
+      made, models, cohort, index, state)
+
+
 def epidemic_loop(made, models, cohort, index, state):
   trained, weights = received(made, models, cohort, index, lambda i: i)
-  there, run_key = weights > 0, jax.random.split(jax.random.key(made.seed))[1]
-  key = jax.random.fold_in(jax.random.fold_in(run_key, index), local.SERVER)
+  there, key = weights > 0, mixing_key(made, index)
   sent_to = np.asarray(mj.topologies.graphs.recipients(key, NUM_CLIENTS, 3))
   return [reference.mean([trained[i], *(
       trained[j] for j in range(NUM_CLIENTS)
@@ -195,13 +211,14 @@ def ravel(model):
 
 
 RING = [(i, (i + 1) % NUM_CLIENTS) for i in range(NUM_CLIENTS)]
+REGULAR = mj.topologies.graphs.regular(NUM_CLIENTS, 0, 3)
 LOOPS = {
     'ring': gossip_loop(RING),
     'random': gossip_loop(mj.topologies.graphs.erdos_renyi(
         NUM_CLIENTS, 0, .5), 2),
     'mix_train': gossip_loop(RING, order='mix_train'),
-    'regular': gossip_loop(mj.topologies.graphs.regular(NUM_CLIENTS, 0, 3)),
-    'epidemic': epidemic_loop,
+    'regular': gossip_loop(REGULAR),
+    'epidemic': epidemic_loop, 'oracle': oracle_loop,
     'edges': edges_loop, 'clusters': clusters_loop, 'shared': shared_loop,
     'splits': splits_loop}
 
