@@ -125,11 +125,15 @@ class Config:
       topic='Clients')
   partition: Part = part(
       'dirichlet',
-      'How training examples are split over clients: iid; dirichlet(beta), '
-      'label skew; shards(shards_per_client), a few classes per client; '
-      'quantity(beta), size skew; feature_noise(noise_std); rotated(groups), '
-      'images turned by groups of clients; natural, the clients of the data '
-      'set; file(path), the partition.npz of a run; or your own.',
+      'How training examples are split over clients: iid; label skew by class, '
+      'dirichlet(beta), or by client, client_dirichlet(beta); a few classes '
+      'per client, shards(shards_per_client), pathological(classes_per_client) '
+      'and extended_dirichlet(classes_per_client, beta); quantity(beta), size '
+      'skew; feature_noise(noise_std); rotated(groups), images turned by '
+      'groups of clients; natural, the clients of the data set; domains, one '
+      'of them per client; temporal, periods in the order of the data set; '
+      'flower(partitioner), of flwr-datasets; file(path), the partition.npz of '
+      'a run; or your own.',
       is_common=True, varies='split', page='data.md#your-own-splits')
   partition_seed: int = flag(
       -1, 'Seed of the partition only, to compare seeds on one partition; -1 '

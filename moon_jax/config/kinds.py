@@ -74,8 +74,10 @@ KINDS: dict[str, Kind] = {
         | _in('data.sources.folders', images='load'),
         'csv(label=ill)'),
     'partition': Kind(
-        _in('data.partition', 'iid', 'dirichlet', 'shards', 'quantity',
-            'feature_noise', 'rotated', 'natural')
+        _in('data.partition', 'iid', 'dirichlet', 'client_dirichlet',
+            'extended_dirichlet', 'shards', 'pathological', 'quantity',
+            'feature_noise', 'rotated', 'natural', 'domains', 'temporal',
+            'flower')
         | _in('data.split', file='read_file'),
         'dirichlet(beta=0.1)',
         returns='a list of index arrays, one per client', values=(

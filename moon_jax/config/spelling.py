@@ -34,8 +34,9 @@ VALUES = {flag: by_word(table) for flag, table in {
                      'noniidlabeldir hetero heterodir heterogeneous '
                      'labeldistribution',
         'iid': 'homo homogeneous uniform random',
-        'shards': 'shard sharding pathological pat noniidlabel1 noniidlabel2 '
-                  'noniidlabel3',
+        'shards': 'shard sharding',
+        'pathological': 'pat noniidlabel1 noniidlabel2 noniidlabel3',
+        'extended_dirichlet': 'exdir', 'client_dirichlet': 'innerdirichlet',
         'quantity': 'iiddiffquantity quantityskew sizeskew unbalanced',
         'feature_noise': 'noise featureskew gaussian',
         'natural': 'real byuser bywriter user writer'},

@@ -13,17 +13,25 @@ Arguments that several functions share:
   seed          seed of all draws, of `numpy.random.RandomState`: 0 to 2**32 - 1
 """
 
+import bisect
 from collections.abc import Sequence
+import inspect
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Le
 import numpy as np
 
-from moon_jax.config.parts import checked, FromRun
+from moon_jax.config.parts import checked, FromRun, parse
 from moon_jax.config.suggest import arguments
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.clients import Clients
-from moon_jax.errors import require, setting, UserError
+from moon_jax.errors import (
+  first_line,
+  require,
+  require_package,
+  setting,
+  UserError,
+)
 
 MIN_EXAMPLES = 10  # per client; the released code draws until all have them
 _MAX_TRIES = 1000
@@ -72,10 +80,16 @@ def dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
   """
   labels = _labels(labels)
   _check_num_clients(num_clients, len(labels), MIN_EXAMPLES)
-  random = _random(seed)
-  members = [np.flatnonzero(labels == k) for k in range(labels.max() + 1)]
+  num_classes = labels.max() + 1
+  return _dirichlet(_random(seed), labels, beta,
+                    np.ones((num_classes, num_clients), bool))
+
+
+def _dirichlet(random, labels, beta, owners_KC):
+  """Returns the split by class; `owners_KC` has who may have which class."""
+  members = [np.flatnonzero(labels == k) for k in range(len(owners_KC))]
   for _ in range(_MAX_TRIES):
-    draw = _draw_dirichlet(random, members, num_clients, beta)
+    draw = _draw_dirichlet(random, members, beta, owners_KC)
     if draw is None:
       continue
     pieces = [np.split(indices, cuts) for indices, cuts in draw]
@@ -83,25 +97,28 @@ def dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
     for indices in clients:
       random.shuffle(indices)
     return clients
-  raise _no_split_error(beta, num_clients, len(labels))
+  raise _no_split_error(beta, owners_KC.shape[1], len(labels))
 
 
-def _draw_dirichlet(random, members, num_clients, beta):
+def _draw_dirichlet(random, members, beta, owners_KC):
   """Returns (shuffled indices, cut positions) of each class, or None.
 
   None means that a client has fewer than `MIN_EXAMPLES` examples, or that all
   proportions of a class underflow to 0.
   """
+  num_clients = owners_KC.shape[1]
   limit = sum(map(len, members)) / num_clients
   sizes = np.zeros(num_clients, np.int64)
   draw = []
-  for indices in members:
+  for indices, owners_C in zip(members, owners_KC):
     indices = random.permutation(indices)
-    p = random.dirichlet(np.repeat(beta, num_clients)) * (sizes < limit)
+    p = random.dirichlet(np.repeat(beta, num_clients)) * (
+        owners_C & (sizes < limit))
     total = p.sum()
     if not total > 0:  # p can be 0 or NaN if beta is tiny
       return None
     cuts = (np.cumsum(p / total) * len(indices)).astype(int)[:-1]
+    cuts[np.flatnonzero(owners_C)[-1]:] = len(indices)  # despite rounding
     sizes += np.diff(cuts, prepend=0, append=len(indices))
     draw.append((indices, cuts))
   return draw if sizes.min() >= MIN_EXAMPLES else None
@@ -251,6 +268,245 @@ def natural(client_of_example: FromRun[np.ndarray | None],
                  sizes[chosen], names and [names[i] for i in ids])
 
 
+@arguments
+@checked
+def extended_dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
+                       classes_per_client: Annotated[int, Ge(1)] = 2,
+                       beta: Annotated[float, Gt(0)] = 0.5,
+                       seed: FromRun[int] = 0) -> list[np.ndarray]:
+  """Draws classes for each client, and splits them as `dirichlet`: ExDir.
+
+  The clients that have a class share it in proportions p ~ Dir(beta). The
+  indices are those of the released code for the same state of NumPy's legacy
+  generator. Source: Li and Lyu, NeurIPS 2023, appendix G,
+  https://arxiv.org/abs/2311.03154.
+
+  Args:
+    classes_per_client: number of classes of each client.
+    beta: concentration. Smaller values give less equal shares of a class.
+
+  Raises:
+    UserError: if there are fewer classes, or 1,000 tries give no such split.
+  """
+  labels = _labels(labels)
+  num_classes = _check_num_classes(labels, classes_per_client, num_clients)
+  _check_num_clients(num_clients, len(labels), MIN_EXAMPLES)
+  random = _random(seed)
+  least = max(classes_per_client * num_clients // num_classes // 5, 1)
+  for _ in range(_MAX_TRIES):
+    owners_KC = np.zeros((num_classes, num_clients), bool)
+    for i in range(num_clients):
+      owners_KC[random.choice(
+          num_classes, classes_per_client, replace=False), i] = True
+    if owners_KC.sum(1).min() >= least:
+      return _dirichlet(random, labels, beta, owners_KC)
+  raise UserError(
+      'classes_per_client', f'must give each of {num_classes} classes to a '
+      f'client in {_MAX_TRIES} draws', classes_per_client,
+      f'Raise it or {setting("num_clients", num_clients)}')
+
+
+@arguments
+@checked
+def pathological(labels: FromRun[np.ndarray], num_clients: FromRun[int],
+                 classes_per_client: Annotated[int, Ge(1)] = 2,
+                 seed: FromRun[int] = 0) -> list[np.ndarray]:
+  """Gives each client the same number of classes, and no other example.
+
+  Clients choose at random among the classes that the fewest others have. Those
+  that have a class share it equally. Unlike `shards`, no client has fewer
+  classes.
+
+  Args:
+    classes_per_client: number of classes of each client.
+
+  Raises:
+    UserError: if there are fewer classes, or a class has too few examples.
+  """
+  labels = _labels(labels)
+  num_classes = _check_num_classes(labels, classes_per_client, num_clients)
+  random = _random(seed)
+  owners_KC = np.zeros((num_classes, num_clients), bool)
+  for i in range(num_clients):
+    order = random.permutation(num_classes)
+    rarest = np.argsort(owners_KC[order].sum(1), kind='stable')
+    owners_KC[order[rarest[:classes_per_client]], i] = True
+  clients: list[list[np.ndarray]] = [[] for _ in range(num_clients)]
+  for k, owners_C in enumerate(owners_KC):
+    members = random.permutation(np.flatnonzero(labels == k))
+    owners = np.flatnonzero(owners_C)
+    require(len(members) >= len(owners), 'num_clients', 'must be such that '
+            f'each of the {len(owners)} clients of class {k} has one of its '
+            f'{len(members)} examples', num_clients,
+            'Lower it or classes_per_client')
+    for owner, piece in zip(owners, np.array_split(members, len(owners))):
+      clients[owner].append(piece)
+  return [np.concatenate(pieces) for pieces in clients]
+
+
+@arguments
+@checked
+def client_dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
+                     beta: Annotated[float, Gt(0)] = 0.5,
+                     seed: FromRun[int] = 0) -> Clients:
+  """Draws a class mix q ~ Dir(beta) for each client; all have equal sizes.
+
+  In random order, clients take examples one by one, of a class drawn from q
+  among those of which examples are left. So there is always a split, even for
+  a tiny beta, and all examples are used. Clients that take their last examples
+  when classes have run out have more of the others. Sources: Hsu et al., 2019,
+  https://arxiv.org/abs/1909.06335; Acar et al., ICLR 2021,
+  https://arxiv.org/abs/2111.04263.
+
+  Args:
+    beta: concentration. Smaller values give fewer classes per client.
+  """
+  labels = _labels(labels)
+  _check_num_clients(num_clients, len(labels), 1)
+  random = _random(seed)
+  left_K = np.bincount(labels)
+  sizes = clients_lib.equal_sizes(len(labels), num_clients)
+  with np.errstate(all='ignore'):
+    q_CK = random.dirichlet(np.repeat(beta, len(left_K)), num_clients)
+  limit_CK = np.eye(len(left_K))[random.randint(len(left_K), size=num_clients)]
+  q_CK = np.where(np.isfinite(q_CK), q_CK, limit_CK)  # NaN if beta is tiny
+  takers = random.permutation(np.repeat(np.arange(num_clients), sizes))
+  classes = _drawn_classes(q_CK, left_K, takers.tolist(),
+                           random.random_sample(len(labels)).tolist())
+  examples = np.empty(len(labels), np.int64)
+  for k in range(len(left_K)):
+    examples[classes == k] = random.permutation(np.flatnonzero(labels == k))
+  return Clients(examples[np.argsort(takers, kind='stable')], sizes)
+
+
+def _drawn_classes(q_CK, left_K, takers, uniform):
+  """Returns the class that each taker draws, int [N]."""
+  left = left_K.tolist()
+  ends = _ends(q_CK, left)
+  classes = np.empty(len(takers), np.int64)
+  for n, (i, u) in enumerate(zip(takers, uniform)):
+    # Less than 1 by more than rounding, so that it is below the last end.
+    k = bisect.bisect_right(ends[i], u * (1 - 2.**-40) * ends[i][-1])
+    classes[n] = k
+    left[k] -= 1
+    if not left[k]:
+      ends = _ends(q_CK, left)
+  return classes
+
+
+def _ends(q_CK, left):
+  """Returns cumulative weights of the classes that are left, C lists of K.
+
+  A client whose classes are gone takes what is left.
+  """
+  p_CK = q_CK * (np.array(left) > 0)
+  p_CK = np.where(p_CK.sum(1, keepdims=True) > 0, p_CK, left)
+  return np.cumsum(p_CK, 1).tolist()
+
+
+@arguments
+def domains(client_of_example: FromRun[np.ndarray | None],
+            num_clients: FromRun[int], seed: FromRun[int],
+            names: FromRun[Sequence[str] | None] = None) -> Clients:
+  """Gives each client one domain: the data set's clients are domains.
+
+  If there are more clients than domains, those of a domain share it at random
+  in equal parts; client i of C has domain floor(i D / C).
+
+  The module describes num_clients and seed.
+
+  Args:
+    client_of_example: domain of each training example (see `natural`).
+    names: of the domains, if any.
+
+  Raises:
+    UserError: if the data set has no domains or more than `num_clients`.
+  """
+  parts = natural(client_of_example, len(np.unique(client_of_example))
+                  if client_of_example is not None else 1, seed, names)
+  require(num_clients >= len(parts), 'num_clients', 'must be at least the '
+          f'{len(parts):,} domains of the data set', num_clients,
+          f'Raise it, or give {setting("partition", "natural")}')
+  random = _random(seed)
+  counts = np.bincount(np.arange(num_clients) * len(parts) // num_clients)
+  split, titles = [], []
+  for domain, (indices, count) in enumerate(zip(parts, counts)):
+    require(len(indices) >= count, 'num_clients', 'must be such that each '
+            f'client has an example of its domain, which has {len(indices)}',
+            num_clients, 'Lower it')
+    split += [np.sort(piece) for piece in np.array_split(
+        random.permutation(indices), count)]
+    title = parts.names[domain] if parts.names else str(domain)
+    titles += [f'{title} {i}' if count > 1 else title for i in range(count)]
+  return Clients(np.concatenate(split), clients_lib.sizes(split), titles)
+
+
+@arguments
+def temporal(num_examples: FromRun[int], num_clients: FromRun[int]) -> Clients:
+  """Cuts the examples, in the order of the data set, into equal periods.
+
+  `csv(time=COLUMN)` sorts them by time. Client 0 has the earliest ones.
+
+  The module describes num_examples and num_clients.
+  """
+  _check_num_clients(num_clients, num_examples, 1)
+  return Clients(np.arange(num_examples),
+                 clients_lib.equal_sizes(num_examples, num_clients))
+
+
+@arguments
+@checked
+def flower(labels: FromRun[np.ndarray], num_clients: FromRun[int],
+           partitioner: str, seed: FromRun[int] = 0,
+           client_of_example: FromRun[np.ndarray | None] = None
+           ) -> list[np.ndarray]:
+  """Splits as a partitioner of the package flwr-datasets does.
+
+  The module describes labels, num_clients and seed.
+
+  Args:
+    partitioner: a call of its class, such as
+      "PathologicalPartitioner(num_classes_per_partition=2)". The number of
+      clients, the seed and the column (partition_by), by default the labels or
+      the clients of the data set, are those of the run.
+    client_of_example: client of each example, for NaturalIdPartitioner.
+
+  Raises:
+    UserError: if the package is not installed, or its partitioner fails.
+  """
+  require_package('flwr_datasets', 'partition=flower', 'flower')
+  import datasets
+  from flwr_datasets import partitioner as library
+
+  call = parse('partition', partitioner)
+  made: Any = getattr(library, call.name, None)
+  require(made is not None, 'partitioner', 'must be a class of '
+          'flwr_datasets.partitioner', call.name,
+          f'It has {", ".join(library.__all__)}')
+  columns = {'label': labels, 'index': np.arange(len(labels))}
+  if client_of_example is not None:
+    columns['client'] = client_of_example
+  known = {'num_partitions': num_clients, 'seed': seed,
+           'partition_by': 'client' if 'NaturalId' in call.name else 'label',
+           'partition_sizes': clients_lib.equal_sizes(
+               len(labels), num_clients).tolist()}
+  given = {name: known[name] for name in inspect.signature(made).parameters
+           if name in known} | dict(call.arguments)
+  try:
+    split = made(**given)
+    split.dataset = datasets.Dataset.from_dict(columns)
+    clients = [np.asarray(split.load_partition(i)['index'], np.int64)
+               for i in range(split.num_partitions)]
+  except Exception as error:  # the library raises many kinds
+    raise UserError('partitioner', 'must make a split', f'{partitioner} '
+                    f'({first_line(error)})', 'Correct its arguments'
+                    ) from error
+  require(len(clients) == num_clients, 'num_clients', 'must be the '
+          f'{len(clients)} clients of {call.name}', num_clients,
+          f'Give {setting("num_clients", len(clients))}')
+  return clients
+
+
 def sorted_by_class(clients: Sequence[np.ndarray],
                     labels: np.ndarray) -> list[np.ndarray]:
   """Returns the indices of each client, sorted by class with a stable sort.
@@ -296,6 +552,20 @@ def turned(images: np.ndarray, clients: Sequence[np.ndarray],
     images[indices] = np.rot90(
         images[indices], i % groups * (4 // groups), axes=(1, 2))
   return images
+
+
+def _check_num_classes(labels, classes_per_client, num_clients):
+  """Returns the number of classes, which clients can all have."""
+  num_classes = len(np.unique(labels))
+  require(num_classes == labels.max() + 1, '', 'labels must have examples of '
+          f'all classes from 0 to {labels.max()}', f'{num_classes} classes',
+          'Number them from 0')
+  require(classes_per_client <= num_classes <= classes_per_client * num_clients,
+          'classes_per_client', f'must be at most the {num_classes} classes, '
+          'and so many that all classes have a client of '
+          f'{setting("num_clients", num_clients)}', classes_per_client,
+          'Change one of them')
+  return num_classes
 
 
 def _no_split_error(beta, num_clients, num_examples):

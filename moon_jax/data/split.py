@@ -140,7 +140,8 @@ def _partition(config, dataset):
   require(name != 'feature_noise' or not dataset.num_tokens, 'partition',
           'must not add noise to inputs that are tokens, as those of '
           f'{setting("dataset", config.dataset)}', name, 'Give another one')
-  if name in ('dirichlet', 'shards'):
+  if name in ('dirichlet', 'client_dirichlet', 'extended_dirichlet', 'shards',
+              'pathological'):
     label_shift.check_classes(dataset, 'partition', name)
   labels, num_clients = dataset.train_labels, config.num_clients
   clients = parts.make(

@@ -165,7 +165,8 @@ def _check_alone(config):
             alone.reason.format(num_rounds=setting('num_rounds')),
             _shown(config, other), 'Remove one of them')
   require(config.algorithm.name != 'centralized' or config.partition.name in (
-      'iid', 'dirichlet', 'shards', 'quantity'), 'algorithm=centralized',
+      'iid', 'dirichlet', 'client_dirichlet', 'extended_dirichlet', 'shards',
+      'pathological', 'quantity', 'temporal'), 'algorithm=centralized',
           'trains on all examples, without noise on inputs',
           _shown(config, 'partition'),
           f'Remove it, or give {setting("partition")}=iid')

@@ -164,7 +164,8 @@ def test_invalid_arguments_are_refused(own, call, words):
     ('algorithm', 'fedavg(mu=5)', '--algorithm=fedavg has no arguments; got '
      'mu=5. Remove it, or give --algorithm=fedprox or moon'),
     ('privacy', 'none(clip=1)', 'give --privacy=client or example'),
-    ('partition', 'iid(beta=1)', '--partition=dirichlet or quantity'),
+    ('partition', 'iid(beta=1)', '--partition=dirichlet or '
+     'client_dirichlet or extended_dirichlet'),
     ('model', 'mlp(norm=group)', '--model=resnet18 or resnet50'),
     ('schedule', 'constant(nothing=1)', 'has the arguments warmup; got '
      'nothing=1. Remove it')])
@@ -223,7 +224,7 @@ def test_each_function_has_an_example_with_all_defaults(kind):
     known = parts.schema(kind, name)
     required = {'every': 3, 'clip': 1., 'concurrency': 4, 'buffer_size': 2,
                 'path': 'x', 'clusters': 2, 'edges': 2, 'probability': .5,
-                'degree': 3}
+                'degree': 3, 'partitioner': 'x'}
     given = Part(name, tuple(
         (key, required[key] if x.is_required else x.default)
         for key, x in known.items()))

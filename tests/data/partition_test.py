@@ -1,6 +1,9 @@
 """Partitions: published ones index for index, and properties of all."""
 
 import dataclasses
+import importlib
+import json
+import pathlib
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,6 +71,171 @@ def test_dirichlet_equals_the_released_code(counts, num_clients, beta):
     actual = partition.dirichlet(labels, num_clients, beta, seed)
     assert [list(i) for i in actual] == released_dirichlet(
         labels, num_clients, beta, seed)
+
+
+def released_exdir(labels, num_clients, num_classes, c, alpha, seed):
+  """ExDirPartitioner of liyipeng00/convergence, commit 5972d5c."""
+  random = np.random.RandomState(seed)
+  least = 0
+  while least < max(c * num_clients // num_classes // 5, 1):
+    owners = [[] for _ in range(num_classes)]
+    for i in range(num_clients):
+      for k in random.choice(range(num_classes), c, replace=False):
+        owners[k].append(i)
+    least = min(map(len, owners))
+  least = 0
+  while least < 10:
+    clients = [[] for _ in range(num_clients)]
+    for k in range(num_classes):
+      indices = np.where(labels == k)[0]
+      random.shuffle(indices)
+      p = random.dirichlet(np.repeat(alpha, num_clients))
+      p = np.array([
+          share * (len(client) < len(labels) / num_clients and i in owners[k])
+          for i, (share, client) in enumerate(zip(p, clients))])
+      if not p.sum():  # it goes on with NaN
+        break
+      cuts = (np.cumsum(p / p.sum()) * len(indices)).astype(int)[:-1]
+      cuts[owners[k][-1]:] = len(indices)
+      clients = [client + piece.tolist() for client, piece in zip(
+          clients, np.split(indices, cuts))]
+      least = min(map(len, clients))
+    else:
+      continue
+    least = 0
+  for client in clients:
+    random.shuffle(client)
+  return clients
+
+
+@pytest.mark.parametrize('num_clients, c, alpha', [
+    (6, 2, .5), (8, 3, 1.), (5, 4, 10.)])
+def test_extended_dirichlet_equals_the_released_code(num_clients, c, alpha):
+  labels = np.random.RandomState(1).permutation(np.repeat(np.arange(5), 90))
+  for seed in range(8):
+    actual = partition.extended_dirichlet(labels, num_clients, c, alpha, seed)
+    assert [i.tolist() for i in actual] == released_exdir(
+        labels, num_clients, 5, c, alpha, seed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 10), st.integers(0, 2**31 - 1))
+def test_pathological_clients_have_the_same_number_of_classes(
+    num_clients, per_client, seed):
+  if num_clients * per_client < 10:
+    with pytest.raises(UserError, match='classes_per_client'):
+      partition.pathological(LABELS, num_clients, per_client, seed)
+    return
+  clients = partition.pathological(LABELS, num_clients, per_client, seed)
+  assert {len(set(LABELS[i])) for i in clients} == {per_client}
+  owners = np.bincount(
+      np.concatenate([np.unique(LABELS[i]) for i in clients]))
+  assert np.ptp(owners) <= 1  # of a class
+  counts = np.stack([np.bincount(LABELS[i], minlength=10) for i in clients])
+  for k in range(10):  # who has a class has an equal share of it
+    assert np.ptp(counts[counts[:, k] > 0, k]) <= 1
+  np.testing.assert_array_equal(
+      np.sort(np.concatenate(clients)), np.arange(1000))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 900), st.sampled_from([1e-30, 1e-3, .1, 1., 1e3]),
+       st.integers(0, 2**31 - 1))
+def test_client_dirichlet_always_has_a_split(num_clients, beta, seed):
+  labels = LABELS[LABELS != 4]  # a class without examples
+  clients = partition.client_dirichlet(labels, num_clients, beta, seed)
+  assert np.ptp(clients.sizes) <= 1
+  np.testing.assert_array_equal(
+      np.sort(clients.indices), np.arange(len(labels)))
+
+
+def concentration(mix_CK):
+  """Returns the mean over clients of the sum of squared shares of classes."""
+  mix_CK = mix_CK / mix_CK.sum(1, keepdims=True)
+  return (mix_CK**2).sum(1).mean()
+
+
+def test_the_first_examples_have_the_mix_of_a_dirichlet():
+  """While no class has run out, in closed form: of n draws of K classes with
+  q ~ Dir(beta), E sum_k (n_k / n)^2 = 1/n + (1 - 1/n) (beta + 1)/(K beta + 1).
+  """
+  q = np.random.RandomState(0).dirichlet([.5] * 4, 4000)
+  takers = np.repeat(np.arange(4000), 10)
+  classes = partition._drawn_classes(
+      q, np.full(4, 10**6), takers.tolist(),
+      np.random.RandomState(1).random_sample(len(takers)).tolist())
+  counts = np.stack([np.bincount(x, minlength=4)
+                     for x in classes.reshape(-1, 10)])
+  expected = .1 + .9 * 1.5 / 3
+  assert abs(concentration(counts) - expected) < .008  # 3 standard errors
+
+
+def test_the_mix_of_clients_is_that_of_flwr_datasets():
+  """Of its InnerDirichletPartitioner, means over seeds that golden/ keeps."""
+  golden_file = pathlib.Path(__file__).parent / 'golden/flwr_datasets.json'
+  for case in json.loads(golden_file.read_text())['inner_dirichlet']:
+    values = [concentration(np.stack([
+        np.bincount(LABELS[i], minlength=10)
+        for i in partition.client_dirichlet(
+            LABELS, case['clients'], case['alpha'], seed)]))
+              for seed in range(100)]
+    error = np.hypot(np.std(values) / 10, case['standard_error'])
+    assert abs(np.mean(values) - case['mean']) < 4 * error
+
+
+def test_partitioners_of_flwr_datasets():
+  """Its classes make the splits, index for index."""
+  library = pytest.importorskip('flwr_datasets.partitioner')
+  import datasets
+
+  for call, made in (
+      ('PathologicalPartitioner(num_classes_per_partition=2)',
+       library.PathologicalPartitioner(6, 'label', 2, seed=5)),
+      ('DirichletPartitioner(alpha=0.5, min_partition_size=3)',
+       library.DirichletPartitioner(6, 'label', .5, 3, seed=5)),
+      ('InnerDirichletPartitioner(alpha=0.5)',
+       library.InnerDirichletPartitioner(
+           [167] * 4 + [166] * 2, 'label', .5, seed=5)),
+      ('IidPartitioner', library.IidPartitioner(6)),
+      ('NaturalIdPartitioner', library.NaturalIdPartitioner('owner'))):
+    owners = np.arange(1000) % 6
+    made.dataset = datasets.Dataset.from_dict({
+        'label': LABELS, 'owner': owners, 'index': np.arange(1000)})
+    actual = partition.flower(LABELS, 6, call, 5, owners)
+    for i, indices in enumerate(actual):
+      assert indices.tolist() == list(made.load_partition(i)['index'])
+  for call, words in (('NoPartitioner', 'DirichletPartitioner'),
+                      ('DirichletPartitioner(alpha=-1)', 'Alpha'),
+                      ('NaturalIdPartitioner', 'num_clients must be the 6')):
+    with pytest.raises(UserError, match=words):
+      partition.flower(LABELS, 5, call, 5, np.arange(1000) % 6)
+
+
+def test_flower_names_its_package(monkeypatch):
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+  with pytest.raises(UserError, match=r"flwr_datasets.*'moon_jax\[flower\]'"):
+    partition.flower(LABELS, 5, 'IidPartitioner', 0)
+
+
+def test_clients_of_a_domain_share_it():
+  domain = np.repeat([0, 1, 2], [30, 20, 10])
+  clients = partition.domains(domain, 7, 0, ['mnist', 'usps', 'svhn'])
+  assert clients.names == ('mnist 0', 'mnist 1', 'mnist 2', 'usps 0', 'usps 1',
+                           'svhn 0', 'svhn 1')
+  assert clients.sizes.tolist() == [10, 10, 10, 10, 10, 5, 5]
+  assert [set(domain[i]) for i in clients] == [{0}] * 3 + [{1}] * 2 + [{2}] * 2
+  assert sorted(clients.indices) == list(range(60))
+  for actual, expected in zip(partition.domains(domain, 3, 0),
+                              partition.natural(domain, 3, 0)):
+    np.testing.assert_array_equal(actual, expected)
+  with pytest.raises(UserError, match='at least the 3 domains.*got 2'):
+    partition.domains(domain, 2, 0)
+
+
+def test_periods_are_in_the_order_of_the_data_set():
+  clients = partition.temporal(11, 3)
+  assert [i.tolist() for i in clients] == [
+      [0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
 
 
 PARTITIONS = {

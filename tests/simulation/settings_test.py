@@ -26,6 +26,7 @@ BASE = Config(dataset='breast_cancer', model='mlp', algorithm='fedavg',
 # The run reads these, beside its federation; their own tests are named.
 OF_THE_RUN = {
     'data_dir': 'data', 'partition.file': 'data/split_test.py',
+    'partition.flower': 'data/partition_test.py',
     'cohort.file': 'data/cohort_test.py', 'clock.file': 'data/clock_test.py',
     'clock.availability_file': 'data/clock_test.py',
     'init_from': 'runs/saved_models_test.py',
@@ -87,8 +88,15 @@ PARTS = {
     'partition': [({}, (
         'iid', 'dirichlet', 'dirichlet(beta=5)', 'shards',
         'shards(shards_per_client=3)', 'quantity', 'quantity(beta=5)',
+        'client_dirichlet', 'client_dirichlet(beta=5)', 'temporal',
         'feature_noise', 'feature_noise(noise_std=0.3)')),
-        (_DIGITS, ('iid', 'rotated', 'rotated(groups=2)'))],
+        (_DIGITS, (
+            'iid', 'rotated', 'rotated(groups=2)',
+            'pathological(classes_per_client=3)',
+            'pathological(classes_per_client=5)',
+            'extended_dirichlet(classes_per_client=5)',
+            'extended_dirichlet(classes_per_client=6)',
+            'extended_dirichlet(classes_per_client=6, beta=5)'))],
     'cohort': [({'participation': .5}, (
         'uniform', 'power_of_choice', 'power_of_choice(candidates=3)', 'oort',
         'oort(exploration=0.5)', 'oort(decay=0.5)',
