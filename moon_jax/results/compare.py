@@ -215,8 +215,8 @@ def results(compared: Compared) -> Table:
                      if run.is_personal})
   if personal and name == 'test_accuracy':
     notes.append(
-        f'{", ".join(personal)}: each client has a model of its own, and the '
-        'test accuracy is that of the global model. --client_test_fraction and '
+        f'{", ".join(personal)}: clients or clusters have models of their own, '
+        'and the test accuracy is not theirs. --client_test_fraction and '
         '--client_eval_every record theirs')
   return Table(stats.title(name), columns, tuple(notes))
 
@@ -245,13 +245,14 @@ def times(compared: Compared) -> Table:
   """Returns rounds to a target, times and bytes; medians over runs."""
   columns: dict[str, list[str]] = {
       '': [], 'to target': [], 'simulated': [], 's/round': [], 'time': [],
-      'MB/round': []}
+      'MB/round': [], 'between servers': []}
   for arm, target in zip(compared.arms, compared.targets):
     runs = [*arm.runs.values()]
     reached = [_reached(run, target, compared.metric) for run in runs]
     simulated = [_simulated(run, reach) for run, reach in zip(runs, reached)]
     median = lambda name: statistics.median(run.times()[name] for run in runs)
-    sizes = arm.summaries('bytes_per_round')
+    size = lambda name, arm=arm: f'{statistics.median(sizes) / 1e6:.3g}' if (
+        sizes := arm.summaries(name)) else '-'
     for header, text in {
         '': label(arm), 'to target': stats.rounds_text(reached, '-'),
         'simulated': stats.rounds_text(
@@ -259,9 +260,12 @@ def times(compared: Compared) -> Table:
             else [], '-', duration),
         's/round': f'{median("seconds_per_round"):.2f}' if runs else '-',
         'time': duration(median('seconds_of_rounds')) if runs else '-',
-        'MB/round': f'{statistics.median(sizes) / 1e6:.3g}' if sizes else '-'
+        'MB/round': size('bytes_per_round'),
+        'between servers': size('bytes_between_servers')
     }.items():
       columns[header].append(text)
+  if {*columns['between servers']} == {'-'}:
+    del columns['between servers']
   targets = {target for target in compared.targets if target}
   goal = '' if not targets else (
       f'rounds to {metric(compared.metric, *targets)} '
@@ -345,7 +349,8 @@ def frame(compared: Compared) -> pd.DataFrame:
               'simulated_seconds_to_target': _simulated(run, reached)} | {
               name: made.loc[str(run.path), name] for name in (
                   'seconds_per_round', 'seconds_of_rounds')} | {
-              'bytes_per_round': run.summary.get('bytes_per_round')}
+              name: run.summary.get(name)
+              for name in ('bytes_per_round', 'bytes_between_servers')}
   return pd.DataFrame([rows[name] for name in made.index], made.index).astype(
       {'rounds_to_target': 'Int64'}).dropna(axis='columns', how='all')
 

@@ -87,7 +87,7 @@ def over_clients(run: Run) -> Table | None:
 
 
 def times(run: Run) -> list[str]:
-  """Returns a line of times; nothing before the first round."""
+  """Returns lines of times and traffic; nothing before the first round."""
   medians = run.times()
   if not medians:
     return []
@@ -97,7 +97,10 @@ def times(run: Run) -> list[str]:
            f'{texts.duration(medians["seconds_of_rounds"])} in rounds']
   if is_number(run.summary.get('compile_seconds')):
     parts.append(f'{run.summary["compile_seconds"]:.1f} s compiling')
-  return ['time: ' + ', '.join(parts)]
+  sizes = [run.summary.get(name, 0) for name in (
+      'bytes_per_round', 'bytes_between_servers')]
+  return ['time: ' + ', '.join(parts),
+          *['traffic: ' + texts.traffic_text(*sizes)] * bool(sizes[0])]
 
 
 def _sparks(run, is_unicode):

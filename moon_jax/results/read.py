@@ -53,9 +53,10 @@ class Run(NamedTuple):
 
   @property
   def is_personal(self) -> bool:
-    """Whether the method is about models that clients keep."""
+    """Whether the run is about models of clients, or of their clusters."""
     method = METHODS.get(self.config.algorithm.name)
-    return method is not None and method.kind == 'personal'
+    return method is not None and method.kind == 'personal' or (
+        self.config.topology.name in ('ifca', 'cfl'))
 
   def arrays(self, name: str) -> dict[str, np.ndarray]:
     """Returns the arrays of partition.npz or timeline.npz; {} if unreadable."""

@@ -34,7 +34,7 @@ from moon_jax.simulation import round_spec
 from moon_jax.simulation.memory import Need
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.view.text import duration
+from moon_jax.view.text import duration, traffic_text
 
 ROUNDS = 20  # rounds over which rows are averaged
 _MAX_VALUES = 6  # of an axis that are listed
@@ -69,6 +69,7 @@ class Cost(NamedTuple):
   groups: int  # of lanes that train at once on a device; training may take
   # as many times longer
   evaluation: str  # of clients, in words; '' without
+  traffic: list[tuple[int, int]]  # of each run, see `round_spec.traffic`
   seconds: dict[str, float] = {}  # by part, if lanes cost no time
   temporary_bytes: int = 0  # of a single run's compiled round, on a device
   process_bytes: int = 0  # of a process that trains a single run here
@@ -147,7 +148,9 @@ def show(cost: Cost) -> list[str]:
       f'  {shape.num_lanes} lanes on {shape.num_devices} devices; '
       f'{cost.rounds:,} rounds, {cost.rows / cost.rounds:,.0f} rows per round '
       'on the fullest lane',
-      *[f'  evaluation of clients: {cost.evaluation}'] * bool(cost.evaluation)]
+      *[f'  evaluation of clients: {cost.evaluation}'] * bool(cost.evaluation),
+      '  traffic: ' + traffic_text(*map(max, zip(*cost.traffic)))
+      + ' at most' * (len({*cost.traffic}) > 1)]
   for need in cost.needs:
     lines.append(f'  memory of {need.where}: {need.size / 1e9:,.3f} of '
                  f'{need.have / 1e9:,.1f} GB')
@@ -192,7 +195,8 @@ def estimate(specs: Sequence[RoundSpec], configs: Sequence[Config],
   cost = Cost(
       shape, max(config.num_rounds for config in configs), rows,
       _steps(specs) / (shape.num_lanes * rows), memory_lib.needs(*specs),
-      groups, words[0])
+      groups, words[0], [round_spec.traffic(spec, *round_spec.mean_counts(
+          spec.federation.first_cohorts(ROUNDS))) for spec in specs])
   if rates is None:
     return cost
   evaluations = sum(-(-config.num_rounds // config.eval_every)

@@ -28,7 +28,11 @@ from moon_jax.data import selection
 from moon_jax.data.io import files
 from moon_jax.errors import require, setting, UserError
 from moon_jax.methods import registry
-from moon_jax.simulation import accounting, metric_functions
+from moon_jax.simulation import (
+  accounting,
+  federation_checks,
+  metric_functions,
+)
 
 _PATHS = tuple(name for name, facts in FACTS.items()
                if facts['placeholder'] in ('DIR', 'FILE', 'PATH'))
@@ -71,7 +75,9 @@ def validate(config: Config) -> Config:
   if config.algorithm.name == 'centralized':
     config = dataclasses.replace(
         config, num_clients=1, participation=1.0, partition='iid')
-  return accounting.with_noise(config)
+  config = accounting.with_noise(config)
+  _check_server_models(config)
+  return config
 
 
 def is_changed(config: Config, name: str) -> bool:
@@ -355,6 +361,18 @@ def _check_privacy(config):
   require(not config.clips_updates() or config.weighting == 'uniform',
           _given(config, 'privacy'), f'needs {setting("weighting")}=uniform, '
           'so that all clients have the same weight', config.weighting)
+
+
+def _check_server_models(config):
+  """Checks the parts beside a topology; a `Federation` checks your own, too."""
+  if config.topology.name == 'star' or any(
+      getattr(config, kind).is_own for kind in ('topology', 'algorithm')) or (
+          any(name.startswith('topology') for name in config.files())):
+    return
+  federation_checks.check_server_models(
+      registry.topology_of(config), registry.make(config),
+      config.is_asynchronous(), config.new_clients, bool(config.init_from),
+      'init_from')
 
 
 def _check_evaluation(config):

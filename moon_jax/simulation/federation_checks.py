@@ -298,15 +298,33 @@ _FOR_ONE_MODEL = ('with_clipping', 'with_adaptive_clipping', 'with_local_noise',
 
 def _check_topology(federation):
   """Checks that several server models go together with the other parts."""
-  topology, algorithm = federation.topology, federation.algorithm
+  topology, num_clients = federation.topology, federation.num_clients
   _check_is(Topology, 'topology', topology, 'a value of moon_jax.topologies',
             'moon_jax.topologies.star() has one server')
-  count, num_clients = topology.num_models, federation.num_clients
-  if count == 1:
+  check_server_models(
+      topology, federation.algorithm, federation.rounds.max_staleness
+      is not None, len(federation.new_clients),
+      federation.init_variables is not None)
+  made_for = topology.num_clients
+  require(topology.num_models == 1 or made_for in (0, num_clients), 'topology',
+          f'must be made for the {num_clients} clients of the federation',
+          f'one for {made_for}', f'Make it with num_clients={num_clients}')
+
+
+def check_server_models(
+    topology: Topology, algorithm: Algorithm, is_asynchronous: bool,
+    new_clients: float, is_initialized: bool, initial: str = 'init_variables'
+    ) -> None:
+  """Checks that a topology with several models allows the other parts.
+
+  `new_clients` are counted, or a fraction; `is_initialized` says whether the
+  setting `initial` gives a model.
+  """
+  if topology.num_models == 1:
     return
-  several = f'with {count} server models'
-  require(federation.rounds.max_staleness is None, 'rounds',
-          f'must be synchronous {several}', 'asynchronous ones', 'Take others')
+  several = f'with {topology.num_models} server models'
+  require(not is_asynchronous, 'rounds', f'must be synchronous {several}',
+          'asynchronous ones', 'Take others')
   require(not algorithm.per_client_init, 'algorithm', 'must start clients from '
           f'a server model {several}', 'per_client_init=True',
           'Use another method than solo and fedproto')
@@ -319,16 +337,12 @@ def _check_topology(federation):
   least = algorithm.min_received
   require(least == 1, 'aggregation', 'must work with a single message '
           f'{several}', f'a rule that needs {least}', 'Use average or median')
-  made_for = topology.num_clients
-  require(made_for in (0, num_clients), 'topology',
-          f'must be made for the {num_clients} clients of the federation',
-          f'one for {made_for}', f'Make it with num_clients={num_clients}')
-  require(not made_for or not len(federation.new_clients), 'new_clients',
+  require(not topology.num_clients or not new_clients, 'new_clients',
           'must be empty with a topology that has no model for them',
-          f'{len(federation.new_clients)} clients', 'Remove them, or use ifca')
-  require(topology.begin is None or federation.init_variables is None,
-          'init_variables', 'must be None with a topology whose models begin '
-          'differently', 'variables', 'Remove it')
+          f'{new_clients:g}', 'Remove them, or use ifca')
+  require(topology.begin is None or not is_initialized, initial, 'must not be '
+          'given with a topology whose models begin differently', '',
+          'Remove it')
 
 
 def _check_staleness(federation):

@@ -295,6 +295,34 @@ def wire_bytes(algorithm: Algorithm, traced: Traced, topology: Topology,
   return received + broadcast, np.resize(upload, num_clients)
 
 
+def traffic(spec: 'RoundSpec', num_trained: float, num_received: float
+            ) -> tuple[int, int]:
+  """Returns the bytes of a round of clients, and those between servers.
+
+  Args:
+    spec: of the rounds of a run.
+    num_trained: clients that train, on average.
+    num_received: clients whose message is received, on average.
+  """
+  federation = spec.federation
+  topology, num_clients = federation.topology, federation.num_clients
+  download, upload = (x_C.mean() for x_C in wire_bytes(
+      federation.algorithm, spec, topology, num_clients))
+  if topology.has_server:
+    of_clients = num_trained * download + num_received * upload
+  else:
+    share = (num_received - 1) / max(num_clients - 1, 1)
+    of_clients = num_received * max(share, 0) * upload
+  return round(of_clients), round(
+      topology.between_servers * bytes_of(spec.model))
+
+
+def mean_counts(cohorts: Sequence[Cohort]) -> tuple[float, float]:
+  """Returns the mean numbers of clients that train, and that are received."""
+  return (float(np.mean([np.count_nonzero(c.steps_fraction) for c in cohorts])),
+          float(np.mean([c.lost.count(False) for c in cohorts])))
+
+
 def with_task(model: Model, data: Dataset) -> Model:
   """Returns a network with the task of a data set."""
   return model._replace(task=tasks.get(data.task))
@@ -468,9 +496,7 @@ class Planner:
     if history and rounds_done:
       return (history.times_trained.sum() / rounds_done,
               history.times_received.sum() / rounds_done)
-    cohorts = federation.first_cohorts(max(1, rounds_done))
-    return (np.mean([np.count_nonzero(c.steps_fraction) for c in cohorts]),
-            np.mean([c.lost.count(False) for c in cohorts]))
+    return mean_counts(federation.first_cohorts(max(1, rounds_done)))
 
   def work(self, run: int, round_index: int) -> Work:
     """Returns the jobs of a round, from 0: clients that begin to train."""

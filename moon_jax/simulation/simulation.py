@@ -94,21 +94,15 @@ class Simulation:
     download. Without a server a model that a client sends to another one counts
     once.
     """
-    federation, spec = self.federation, self._run.spec
-    num_trained, num_received = self.planner.mean_counts(
-        self.index, self.rounds_done)
-    download, upload = (x_C.mean() for x_C in round_spec.wire_bytes(
-        federation.algorithm, spec, federation.topology,
-        federation.num_clients))
-    if federation.topology.has_server:
-      return round(num_trained * download + num_received * upload)
-    share = (num_received - 1) / max(federation.num_clients - 1, 1)
-    return round(num_received * max(share, 0) * upload)
+    return self._traffic()[0]
 
   def bytes_between_servers(self) -> int:
     """Returns the bytes that servers exchange in a round, the mean."""
-    return round(self.federation.topology.between_servers
-                 * round_spec.bytes_of(self._run.spec.model))
+    return self._traffic()[1]
+
+  def _traffic(self):
+    return round_spec.traffic(self._run.spec, *self.planner.mean_counts(
+        self.index, self.rounds_done))
 
   @property
   def client_bytes(self) -> int:

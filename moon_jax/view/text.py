@@ -39,6 +39,13 @@ def metric(name: str, value: float) -> str:
   return f'{value:.{decimals(value)}f}' if is_usual else f'{value:.3g}'
 
 
+def traffic_text(of_clients: float, between_servers: float = 0) -> str:
+  """Formats the bytes of a round; MB are 10^6."""
+  return f'{of_clients / 1e6:.3g} MB per round' + (
+      f', and {between_servers / 1e6:.3g} MB between servers'
+      if between_servers else '')
+
+
 def short_names(names: Iterable[str], numbers: Iterable[int] | None = None
                 ) -> list[str]:
   """Returns names of clients for a figure: long ones are cut, and end in "…".

@@ -46,6 +46,7 @@ def test_the_command_prints_text_and_writes_files(tmp_path, run):
   assert row.split() == ['test', 'accuracy', '80.00%', '80.00%', '50.00%', '4']
   assert '0.25 s per round (median), 100 examples/s' in out
   assert '3.0 s compiling' in out and 'participation=0.7' in out
+  assert 'traffic: 4 MB per round\n' in out
   assert '2 of 3 clients so far, each 0 to 4 times' in out
   out = tmp_path / 'out'
   assert {path.name for path in out.iterdir()} == {

@@ -57,7 +57,28 @@ def test_models_of_clients_lead_if_a_method_is_about_them(personal, run):
   assert '+36.00' in table_of(out, 'difference from FedAvg')['FedRep']
   _, out, _ = run(personal, '--metric=test_accuracy')
   assert table_of(out, 'test accuracy (%)')['FedRep'][2] == '10.0'
-  assert 'FedRep: each client has a model of its own' in ' '.join(out.split())
+  assert 'FedRep: clients or clusters have models' in ' '.join(out.split())
+
+
+def test_models_of_clusters_lead_and_traffic_between_servers_is_shown(
+    tmp_path, run):
+  recorded(tmp_path / 'a', [.1, .2, .3, .4], algorithm='fedavg')
+  recorded(tmp_path / 'c', [.2, .4, .6, .8], algorithm='fedavg',
+           topology='ifca(clusters=2)', values=[.1] * 4)
+  _, out, _ = run(tmp_path / 'c')
+  assert out.index('local held-out accuracy') < out.index('test accuracy')
+  _, out, _ = run(tmp_path)
+  assert 'local held-out accuracy (%), of clients' in out
+  assert 'between servers' not in out
+  summary = tmp_path / 'a' / 'summary.json'
+  summary.write_text(json.dumps(json.loads(
+      summary.read_text()) | {'bytes_between_servers': 2_000_000}))
+  _, out, _ = run(tmp_path)
+  rows = out[out.index('MB/round'):].splitlines()
+  assert rows[0].split()[-2:] == ['MB/round', 'servers']
+  assert sorted(row.split()[-1] for row in rows[1:3]) == ['-', '2']
+  _, out, _ = run(tmp_path / 'a')
+  assert 'traffic: 4 MB per round, and 2 MB between servers' in out
 
 
 def test_models_of_all_clients_lead_if_they_are_evaluated(personal, run):

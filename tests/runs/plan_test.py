@@ -196,6 +196,7 @@ def test_the_estimates_are_those_of_the_round(monkeypatch):
                 'utilization of the lanes: 1.000', 'evaluation 24 s'):
     assert words in text, text
   simulation = Simulation(build.federation(config))
+  assert f'traffic: {simulation.bytes_per_round() / 1e6:.3g} MB per' in text
   jobs = len(simulation.planner.plan(0).jobs.run)
   client = sum(x.nbytes for x in jax.tree.leaves(
       simulation.state.clients)) // 16

@@ -12,7 +12,7 @@ from topologies import reference
 
 import moon_jax as mj
 from moon_jax.engine import local
-from moon_jax.simulation import build
+from moon_jax.simulation import checks
 from moon_jax.topologies.base import STAR
 from support import federation as fed
 
@@ -287,7 +287,7 @@ def test_clients_are_evaluated_with_the_model_of_their_cluster():
     ({'rounds': mj.rounds.all_clients(), 'algorithm': mj.robust.with_rule(
         fed.fedavg(), mj.robust.krum(1), None, 8)},
      'aggregation must work with a single message .* a rule that needs 5'),
-    ({'init_variables': {}}, 'init_variables must be None'),
+    ({'init_variables': {}}, 'init_variables must not be given'),
     ({'new_clients': [np.arange(3)], 'topology': TOPOLOGIES['edges']},
      'new_clients must be empty'),
     ({'topology': mj.topologies.gossip(9, 0)}, 'for the 8 clients .* for 9'),
@@ -306,12 +306,17 @@ def test_parts_that_need_one_model_are_refused(changes, words):
     ({'privacy': 'client(clip=1, noise_by=clients)'}, 'got with_local_noise'),
     ({'privacy': 'client(clip=1, quantile=0.5)', 'weighting': 'uniform'},
      'got with_adaptive_clipping'),
-    ({'compress': 'top_k(download=True)'}, 'with_compressed_download')])
-def test_settings_that_need_one_model_are_refused(settings, words):
+    ({'compress': 'top_k(download=True)'}, 'with_compressed_download'),
+    ({'algorithm': 'fedproto'}, 'must start clients from a server model'),
+    ({'init_from': 'model'}, 'init_from must not be given'),
+    ({'new_clients': .5, 'client_eval': 'all', 'client_eval_every': 1,
+      'client_test_fraction': .2, 'topology': 'gossip'},
+     'new_clients must be empty .*; got 0.5')])
+def test_settings_that_need_one_model_are_refused_without_data(settings, words):
   with pytest.raises(mj.UserError, match=words):
-    build.federation(mj.Config(
-        dataset='digits', train_examples=100, num_clients=4, model='mlp',
-        algorithm='fedavg', topology='ifca(clusters=2)', **settings))
+    checks.validate(mj.Config(**{
+        'dataset': 'cifar10', 'num_clients': 4, 'model': 'mlp',
+        'algorithm': 'fedavg', 'topology': 'ifca(clusters=2)', **settings}))
 
 
 def test_a_client_without_a_model_is_an_error():
