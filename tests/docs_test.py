@@ -289,10 +289,12 @@ def test_robust(here):
 
 def test_groups_of_clients_with_other_networks(capsys):
   """The test of the same functions is other_networks_test.py."""
-  example, = programs(section('many_models', 'Clients with different networks'))
-  execute(example, 'many_models.md')
-  last = eval(capsys.readouterr().out.splitlines()[-1])
-  assert len(last) == 2 and min(last) > .8
+  names = {}
+  for program in programs(
+      section('many_models', 'Clients with different networks')):
+    execute(program, 'many_models.md', names)
+    last = eval(capsys.readouterr().out.splitlines()[-1])
+    assert len(last) == 2 and min(last) > .8
 
 
 def test_starting_points(here, capsys):
