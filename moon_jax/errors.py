@@ -9,6 +9,8 @@ import signal
 import sys
 import types
 
+# Exit status when the reader of the output has ended. Windows has no SIGPIPE.
+BROKEN_PIPE = 128 + 13
 _MAX_CHARACTERS = 200  # of an error of a library in a message
 
 

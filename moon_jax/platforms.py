@@ -126,7 +126,7 @@ def use_compilation_cache() -> None:
   config: Any = jax.config
   if config.jax_compilation_cache_dir is None:
     cpuinfo = pathlib.Path('/proc/cpuinfo')
-    flags = [line for line in (cpuinfo.read_text() if cpuinfo.exists()
+    flags = [line for line in (cpuinfo.read_text('utf-8') if cpuinfo.exists()
                                else '').splitlines()
              if line.startswith(('flags', 'Features'))][:1]
     machine = hashlib.sha256(

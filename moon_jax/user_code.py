@@ -38,7 +38,7 @@ def source(flag: str, name: str) -> bytes:
 
 def load(flag: str, name: str) -> Callable[..., Any]:
   """Imports the module and returns the function."""
-  module_name, _, function_name = name.partition(':')
+  module_name, _, function_name = name.rpartition(':')
   _file_of(flag, name)
   module = call(flag, name, importlib.import_module, module_name)
   function = getattr(module, function_name, None)
@@ -144,7 +144,7 @@ def place(function: Any) -> str:
 
 
 def _file_of(flag: str, name: str) -> str:
-  module, _, _ = name.partition(':')
+  module, _, function_name = name.rpartition(':')  # C:\mine.py:load
   try:
     spec = importlib.util.find_spec(module)
   except ImportError:
@@ -153,11 +153,11 @@ def _file_of(flag: str, name: str) -> str:
     raise UserError(
         flag, 'must name a module of a package that can be imported',
         f'{name}, which failed: {first_line(error)}', 'Fix it') from error
-  if module.endswith('.py') or '/' in module:
-    stem = pathlib.Path(module).stem
+  if module.endswith('.py') or {*module} & {*'/\\'}:
+    stem = pathlib.PureWindowsPath(module).stem  # also of other paths
     raise UserError(
         flag, 'must name a module without directory and .py', name,
-        f'Write {setting(flag, stem)}:{name.partition(":")[2]} in the '
+        f'Write {setting(flag, stem)}:{function_name} in the '
         f'directory of {stem}.py, or add that directory to PYTHONPATH')
   if spec is None or not spec.origin or not pathlib.Path(spec.origin).is_file():
     raise UserError(

@@ -9,7 +9,6 @@ without a change to any file, and without running what a file carries.
 """
 
 import dataclasses
-import fcntl
 import hashlib
 import io
 import json
@@ -34,6 +33,7 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.config import Config
+from moon_jax.runs import directory
 from moon_jax.simulation import build
 from support import inline, ROOT
 from support.invalid_input import npz_arrays, TABLE, toy, X, Y
@@ -231,7 +231,7 @@ def test_command_in_the_directory_of_a_run(made, rest, run_dir):
 
 def test_two_runs_in_one_directory(run_dir):
   with open(run_dir / 'metrics.jsonl') as other:
-    fcntl.flock(other, fcntl.LOCK_EX)
+    assert directory.try_lock(other)
     refuse(run_dir.parent, ON, ['--workdir=run', 'another'])
 
 

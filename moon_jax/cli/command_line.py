@@ -204,7 +204,7 @@ def _parsed(name, page, command):
     help_page.answer(sys.argv[1:], page, command)
     return parse(sys.argv[1:])
   except BrokenPipeError:  # the reader of the help has ended
-    os._exit(128 + signal.SIGPIPE)
+    os._exit(errors.BROKEN_PIPE)
   except RecursionError:
     _fail(name, 'flags must be shorter and flag files less deeply nested, '
           'got a RecursionError. --help lists the flags and their values', 2)
@@ -233,7 +233,7 @@ def _exiting(name):
     _fail(name, 'interrupted; the same command resumes from the last '
           'checkpoint, if there is one', 128 + signal.SIGINT)
   except BrokenPipeError:  # the reader of the output has ended
-    os._exit(128 + signal.SIGPIPE)
+    os._exit(errors.BROKEN_PIPE)
   except Exception as error:
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
       _fail(name, f'{error}; make the disk writable and free space: the same '

@@ -36,7 +36,7 @@ def start(parser: argparse.ArgumentParser,
     sys.exit(status)
   except (UserError, OSError) as error:
     if isinstance(error, BrokenPipeError):  # the reader of the output has ended
-      os._exit(128 + signal.SIGPIPE)
+      os._exit(errors.BROKEN_PIPE)
     print(f'{parser.prog}: {error}', file=sys.stderr)
     sys.exit(2)
   except KeyboardInterrupt:

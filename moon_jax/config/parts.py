@@ -179,7 +179,8 @@ def parse(kind: str, text: Any) -> Part:
       raise ValueError(f'{opened} times ( and {closed} times )')
     made = _parsed(text.strip())
     if not isinstance(made, Part):
-      raise ValueError('no call')
+      raise ValueError('no call' + (
+          '; in cmd.exe of Windows, quotes are double') * isinstance(made, str))
     return made
   except (ValueError, RecursionError) as error:
     raise UserError(
@@ -194,6 +195,8 @@ def parse(kind: str, text: Any) -> Part:
 
 def _parsed(text):
   """Returns the value of an argument."""
+  if re.match(r'["\'][A-Za-z]:\\(?!\\)', text):  # \n would be a line break
+    raise ValueError('in quotes write / or \\\\ instead of \\')
   value = _literal(text)
   if not isinstance(value, Exception):
     return value

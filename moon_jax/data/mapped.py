@@ -10,6 +10,7 @@ multiple of 64 bytes. Large arrays that NumPy allocates usually do not.
 
 from collections.abc import Iterator
 import mmap
+import sys
 import weakref
 
 import numpy as np
@@ -107,5 +108,5 @@ def _release(x: np.ndarray) -> None:
   stay, because changes of a private one would be lost.
   """
   mapping, is_writeable = _mapping(x)
-  if mapping and not is_writeable and hasattr(mmap, 'MADV_DONTNEED'):
+  if sys.platform != 'win32' and mapping and not is_writeable:
     mapping.madvise(mmap.MADV_DONTNEED)

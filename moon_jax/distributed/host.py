@@ -7,6 +7,7 @@ the machine is. Beyond the limit Linux kills the process.
 from collections.abc import Iterator
 import os
 import pathlib
+import sys
 
 _MAX_DEVICES = 16  # each may hold test examples and temporary arrays
 _VARIABLE = 'JAX_NUM_CPU_DEVICES'
@@ -47,7 +48,21 @@ def memory_bytes() -> int:
 
 def machine_bytes() -> int:
   """Returns the bytes of the machine's memory."""
-  return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+  import psutil
+
+  return psutil.virtual_memory().total
+
+
+def peak_bytes() -> int:
+  """Returns the most bytes of memory that this process has had so far."""
+  if sys.platform == 'win32':
+    import psutil
+
+    return psutil.Process().memory_info().peak_wset
+  import resource
+
+  unit = 1024 if sys.platform != 'darwin' else 1
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def cgroup_bytes() -> int | None:
@@ -72,7 +87,7 @@ def _read(controller: str, name: str) -> Iterator[str]:
   """
   root = _CGROUPS / controller
   directories = [root]
-  lines = _OWN.read_text().splitlines() if _OWN.exists() else []  # not Linux
+  lines = _OWN.read_text('utf-8').splitlines() if _OWN.exists() else []
   for line in lines:  # such as 0::/user.slice or 4:memory:/docker/1
     _, controllers, path = line.split(':', 2)
     if controller in controllers.split(','):
@@ -82,6 +97,6 @@ def _read(controller: str, name: str) -> Iterator[str]:
       break
   for directory in directories:
     try:
-      yield (directory / name).read_text().strip()
+      yield (directory / name).read_text('utf-8').strip()
     except OSError:
       pass  # not limited there

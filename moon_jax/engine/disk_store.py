@@ -9,10 +9,9 @@ Checkpoints hold their own copy of the rows (`moon_jax.runs.checkpoint`).
 """
 
 from collections.abc import Iterator
-import os
 import pathlib
 import tempfile
-from typing import Any, BinaryIO
+from typing import Any
 
 import jax
 import numpy as np
@@ -44,18 +43,13 @@ class DiskClients:
     self.shape = (len(self._leaves[0]), num_clients)
     self.row_bytes = sum(x.nbytes // len(x) for x in self._leaves)
     self._directory = directory
-    self._file: BinaryIO | None = None
+    self._file: Any = None
     self.clear()
 
   @property
   def nbytes(self) -> int:
     """Bytes of the state of all clients, if all had trained."""
     return self.row_bytes * self.shape[0] * self.shape[1]
-
-  @property
-  def disk_bytes(self) -> int:
-    """Bytes that the file takes on disk."""
-    return os.fstat(self._file.fileno()).st_blocks * 512 if self._file else 0
 
   def clear(self) -> None:
     """Resets all clients to their initial state."""

@@ -4,7 +4,6 @@ It imports no JAX, so that commands that only look at runs start fast.
 """
 
 from collections.abc import Iterable
-import fcntl
 import glob
 import math
 import pathlib
@@ -180,7 +179,7 @@ def read(path: pathlib.Path) -> Run:
         f'It holds {inside} runs: name one of them' * bool(inside))
   # A run may end, or begin to be extended, meanwhile. It writes its last line,
   # then its summary, and then it releases its lock: they are read backwards.
-  holder = _lock_holder(path / 'metrics.jsonl')
+  holder = _lock_holder(path / directory_lib.LOCK)
   summary = _json(path / 'summary.json') or {}
   try:
     lines = directory_lib.read_lines(path)
@@ -300,15 +299,13 @@ def _lock_holder(path) -> str:
   try:
     with open(path, 'rb') as file:
       # Shared, and released at once; a run that starts now tries again.
-      fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    return ''
-  except BlockingIOError:
-    pass
+      if directory_lib.try_lock(file, is_shared=True):
+        return ''
   except OSError:
     return ''  # no file, or a file system without locks
   try:
     match = re.search(rf'FLOCK .* ([1-9]\d*) \S+:{path.stat().st_ino} ',
-                      pathlib.Path('/proc/locks').read_text())
+                      pathlib.Path('/proc/locks').read_text('utf-8'))
     return f'process {match[1]}' if match else 'a process'
   except OSError:
     return 'a process'  # not Linux

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 import contextlib
-import fcntl
 import hashlib
 import io
 import json
@@ -11,7 +10,7 @@ import pathlib
 import shutil
 import tempfile
 import time
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -39,6 +38,8 @@ _REMEDIES = {
     'summary.json': 'Delete this file, and the same command writes it again',
     'diverged.json': 'Delete this file, and the same command resumes from the '
                      'last checkpoint'}
+# Windows also locks the content of a file, so there the lock is another file.
+LOCK = 'metrics.jsonl' if os.name == 'posix' else 'lock'
 _RETRIES, _PAUSE = 10, .02  # of a lock that others hold; seconds
 
 
@@ -49,7 +50,7 @@ class InUse(UserError):
 class Workdir:
   """A directory that holds one run; docs/workdir.md lists its files.
 
-  The only active run holds a lock on metrics.jsonl.
+  The only active run holds a lock, on POSIX systems on metrics.jsonl.
 
   A checkpoint stores the result of `mark_metrics`, which identifies the lines
   written before it. A run that resumes from the checkpoint verifies that these
@@ -74,7 +75,7 @@ class Workdir:
     self.path = files.user_path(config.workdir or f'{root}/{name}', 'workdir')
     self.checkpoints = self.path / 'checkpoints'
     self._metrics = self.path / 'metrics.jsonl'
-    self._lock: int | None = None
+    self._lock: BinaryIO | None = None
     self.has_locks = True
 
   def check(self) -> dict[str, Any] | None:
@@ -132,28 +133,28 @@ class Workdir:
       return
     with self.writing():
       self.path.mkdir(parents=True, exist_ok=True)
-      self._lock = os.open(self._metrics, os.O_RDWR | os.O_CREAT, 0o666)
+      self._metrics.open('ab').close()
+      self._lock = open(self.path / LOCK, 'ab')
     for remaining in reversed(range(_RETRIES)):
       try:
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        break
-      except BlockingIOError as error:
-        if not remaining:
-          self.close()
-          raise InUse(
-              f'workdir={self.path}', 'is in use by another run', '',
-              'Wait until it ends, or name another directory') from error
-        time.sleep(_PAUSE)
+        if try_lock(self._lock):
+          break
       except OSError:
         self.has_locks = False  # the file system has none
         break
+      if not remaining:
+        self.close()
+        raise InUse(
+            f'workdir={self.path}', 'is in use by another run', '',
+            'Wait until it ends, or name another directory')
+      time.sleep(_PAUSE)
     with self.writing():
       self._check_run()  # another run may have started before the lock
 
   def close(self) -> None:
     """Releases the lock of the directory."""
     if self._lock is not None:
-      os.close(self._lock)
+      self._lock.close()
       self._lock = None
 
   def begin(self, clients: Sequence[np.ndarray], cohorts: list[list[int]],
@@ -303,6 +304,28 @@ class Workdir:
   def _write_json(self, name, value):
     text = json.dumps(value, indent=1, allow_nan=False)
     self.write(name, (text + '\n').encode())
+
+
+def try_lock(file: BinaryIO, is_shared: bool = False) -> bool:
+  """Locks an open file; returns False if another process has locked it.
+
+  Closing the file releases the lock, and so does the end of the process, also
+  by `kill -9`. Windows has no shared locks without further packages.
+
+  Raises:
+    OSError: if the file system has no locks.
+  """
+  import portalocker  # 0.1 seconds
+
+  kind = (portalocker.LockFlags.SHARED if is_shared and os.name == 'posix'
+          else portalocker.LockFlags.EXCLUSIVE)
+  try:
+    portalocker.lock(file, kind | portalocker.LockFlags.NON_BLOCKING)
+  except portalocker.exceptions.AlreadyLocked:
+    return False
+  except portalocker.exceptions.LockException as error:
+    raise OSError(str(error)) from error
+  return True
 
 
 def read_lines(directory: pathlib.Path) -> list[dict[str, Any]]:

@@ -13,9 +13,7 @@ often as there are groups of lanes, if arithmetic or memory traffic does.
 
 from collections.abc import Sequence
 import dataclasses
-import resource
 import statistics
-import sys
 import time
 from typing import NamedTuple
 
@@ -25,6 +23,7 @@ from moon_jax.algorithms.base import Examples
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.rounds import Cohort
+from moon_jax.distributed import host
 from moon_jax.engine import schedule
 from moon_jax.engine.schedule import Place, Shape
 from moon_jax.runs import values
@@ -344,9 +343,7 @@ def measure(spec: RoundSpec) -> Rates:
   start = time.perf_counter()
   simulation.evaluate()
   evaluation_seconds = time.perf_counter() - start
-  unit = 1024 if sys.platform != 'darwin' else 1
-  resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
   return Rates(
       per_row, per_job, evaluation_seconds,
-      resident - 4 * spec.client_bytes * len(cohort),
+      host.peak_bytes() - 4 * spec.client_bytes * len(cohort),
       simulation.temporary_bytes(), compile_seconds)

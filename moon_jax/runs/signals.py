@@ -22,6 +22,7 @@ import contextvars
 import functools
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -52,7 +53,7 @@ class Interrupt:
   It has an effect only in the main thread, where Python allows handlers. Python
   calls a signal handler between two bytecode instructions, and a compilation is
   a single one that can take a minute. Therefore a thread reads the signals from
-  a pipe.
+  a pair of sockets.
   """
 
   received = 0  # the last signal of this process; 0 before any
@@ -61,9 +62,9 @@ class Interrupt:
   def __enter__(self):
     self._may_exit = _may_exit.get()
     if threading.current_thread() is threading.main_thread():
-      self._pipe = os.pipe()
-      os.set_blocking(self._pipe[1], False)
-      self._previous_fd = signal.set_wakeup_fd(self._pipe[1])
+      self._pipe = socket.socketpair()  # Windows needs sockets
+      self._pipe[1].setblocking(False)
+      self._previous_fd = signal.set_wakeup_fd(self._pipe[1].fileno())
       # Shells start background programs with SIGINT ignored.
       self._previous_handlers = {
           number: signal.signal(number, self._handle)
@@ -78,10 +79,10 @@ class Interrupt:
       for number, handler in self._previous_handlers.items():
         signal.signal(number, handler)
       signal.set_wakeup_fd(self._previous_fd)
-      os.write(self._pipe[1], b'\0')  # ends the thread: not a signal's number
+      self._pipe[1].send(b'\0')  # ends the thread: not a signal's number
       self._thread.join()
       for end in self._pipe:
-        os.close(end)
+        end.close()
       self._pipe = None
 
   def check(self, where: str = '') -> None:
@@ -138,7 +139,7 @@ class Interrupt:
       raise KeyboardInterrupt
 
   def _listen(self):
-    while number := os.read(self._pipe[0], 1)[0]:
+    while number := self._pipe[0].recv(1)[0]:
       if number not in _SIGNALS:
         continue
       where, is_second = self._nothing_to_save, self.received > 0

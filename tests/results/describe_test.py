@@ -1,6 +1,5 @@
 """A run is described in 80 columns, in every state that it may be in."""
 
-import fcntl
 import functools
 import itertools
 import json
@@ -18,6 +17,7 @@ import pytest
 
 from moon_jax.errors import UserError
 from moon_jax.results import describe, figures, read, show
+from moon_jax.runs import directory
 from support import made_runs, page_checks
 
 
@@ -170,7 +170,7 @@ def test_evaluations_are_those_of_the_metric_that_is_shown(tmp_path):
 def locked(path):
   """Returns metrics.jsonl, locked as by the run that writes it."""
   metrics = open(path / 'metrics.jsonl', 'a')
-  fcntl.flock(metrics, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  assert directory.try_lock(metrics)
   return metrics
 
 
@@ -268,14 +268,15 @@ def read_between(path, steps):
   due, count = list(steps), itertools.count(1)
   with pytest.MonkeyPatch.context() as patch:
     def stepping(function):
-      def look(*args):
+      def look(*args, **kwargs):
         number = next(count)
         while due and number >= due[0][0]:
           due.pop(0)[1]()
-        return function(*args)
+        return function(*args, **kwargs)
       return look
 
-    for owner, name in (pathlib.Path, 'read_bytes'), (fcntl, 'flock'):
+    for owner, name in (pathlib.Path, 'read_bytes'), (
+        directory, 'try_lock'):
       patch.setattr(owner, name, stepping(getattr(owner, name)))
     return read.read(path)
 

@@ -2,12 +2,12 @@
 and one run at a time writes to a directory."""
 
 import contextlib
-import fcntl
 import json
 import os
 import threading
 
 import numpy as np
+import portalocker
 import pytest
 
 from moon_jax.config import Config
@@ -197,8 +197,8 @@ def test_a_locked_directory_is_an_error(tmp_path):
 def test_a_lock_that_is_held_for_an_instant_is_tried_again(tmp_path):
   """As `moon-jax show` holds it while it looks whether the run is active."""
   with open(tmp_path / 'metrics.jsonl', 'w') as probe:
-    fcntl.flock(probe, fcntl.LOCK_SH)
-    threading.Timer(.05, fcntl.flock, (probe, fcntl.LOCK_UN)).start()
+    assert directory_lib.try_lock(probe, is_shared=True)
+    threading.Timer(.05, portalocker.unlock, [probe]).start()
     run = directory_lib.Workdir(Config(workdir=str(tmp_path)))
     run.lock()
   run.close()

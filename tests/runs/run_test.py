@@ -1,7 +1,6 @@
 """What a run does when numbers, memory, disks or whole processes fail it."""
 
 import dataclasses
-import fcntl
 import functools
 import json
 import os
@@ -27,6 +26,7 @@ from moon_jax.errors import (
   UserError,
 )
 from moon_jax.results import read
+from moon_jax.runs import directory as directory_lib
 from moon_jax.runs import recorder, run, saved_models
 from moon_jax.runs.checkpoint import Checkpoints
 from moon_jax.runs.directory import Workdir
@@ -307,16 +307,16 @@ def test_the_model_of_fewer_rounds_is_not_loaded(tmp_path, monkeypatch):
 
 def test_a_run_that_began_meanwhile_is_seen(tmp_path, monkeypatch):
   """Just before the directory is locked."""
-  lock = fcntl.flock
+  lock = directory_lib.try_lock
 
   def begin_another_before(*args):
-    monkeypatch.setattr(fcntl, 'flock', lock)
+    monkeypatch.setattr(directory_lib, 'try_lock', lock)
     other = checks.validate(at(tmp_path, learning_rate=.5))
     (tmp_path / 'config.json').write_text(json.dumps(other.to_dict()))
     (tmp_path / 'metrics.jsonl').write_text('{"round": 1}\n')
-    lock(*args)
+    return lock(*args)
 
-  monkeypatch.setattr(fcntl, 'flock', begin_another_before)
+  monkeypatch.setattr(directory_lib, 'try_lock', begin_another_before)
   with pytest.raises(UserError, match='another configuration: learning_rate'):
     Workdir(checks.validate(at(tmp_path))).lock()
 

@@ -1,7 +1,6 @@
 """Sweeps that are interrupted, shared, extended and resumed."""
 
 import dataclasses
-import fcntl
 import hashlib
 import os
 import pathlib
@@ -18,6 +17,7 @@ from moon_jax.distributed import host
 from moon_jax.engine import lanes as lanes_lib
 from moon_jax.errors import InterruptedRun, OutOfMemory, UserError
 from moon_jax.results import arms as arms_lib
+from moon_jax.runs import directory as directory_lib
 from moon_jax.runs import prepare, saved_models, unit
 from moon_jax.runs import run as run_lib
 from moon_jax.runs.checkpoint import Checkpoints
@@ -304,7 +304,7 @@ def test_a_file_system_without_locks_is_reported_once(
     tmp_path, monkeypatch, capsys):
   """And programs, one run each, do not hold the federations of others."""
   held = small_runs.held_federations(monkeypatch)
-  monkeypatch.setattr(fcntl, 'flock', raising(OSError('no locks')))
+  monkeypatch.setattr(directory_lib, 'try_lock', raising(OSError('none')))
   run_lib.run_sweep(sweep_of(num_rounds=1), str(tmp_path), max_runs=1)
   err = capsys.readouterr().err
   assert err == (f'warning: {tmp_path} has no file locks; start one process '
@@ -364,7 +364,7 @@ def test_parts_are_disjoint_and_wait_for_nobody(whole, tmp_path, monkeypatch):
 def test_equal_files_with_other_names_are_trained_once(
     has_locks, tmp_path, monkeypatch):
   if not has_locks:
-    monkeypatch.setattr(fcntl, 'flock', raising(OSError('no locks')))
+    monkeypatch.setattr(directory_lib, 'try_lock', raising(OSError('none')))
   cohorts = []
   for name in 'ab':
     cohorts.append(str(tmp_path / f'{name}.txt'))

@@ -75,7 +75,8 @@ def _read(source, place, data_dir, config, revision):
   import datasets
 
   path = files.user_path(place)
-  is_path = path.exists() or place.startswith(('/', '.', '~'))
+  is_path = path.exists() or path.is_absolute() or (
+      place.startswith(('.', '~')))
   cache = {'cache_dir': str(files.user_path(data_dir, 'data_dir'))
            } if data_dir else {}
   try:
