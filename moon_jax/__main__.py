@@ -46,8 +46,7 @@ def _usage():
       'usage: moon-jax COMMAND ...', '', *lines, '',
       'moon-jax COMMAND --help describes a command, and moon-jax COMMAND -h '
       'its most', 'used flags. moon-jax --version prints the version.', '',
-      'Example:', '  moon-jax train --dataset=digits --model=mlp '
-      '--batch_size=32 --num_rounds=10'])
+      'Example:', '  moon-jax train --recipe=quickstart'])
 
 
 def _unknown(name):

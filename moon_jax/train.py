@@ -9,13 +9,16 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from moon_jax.cli import command_line, help_page
+from moon_jax.cli import command_line, help_page, recipes
 from moon_jax.config import Config
 from moon_jax.distributed import processes
 from moon_jax.errors import require
 from moon_jax.runs import targets
 from moon_jax.view.text import metric
 
+flags.DEFINE_string(  # `command_line` replaces it by --flagfile
+    'recipe', '', 'Flag file of the package, by its name: '
+    f'{", ".join(recipes.paths())}. --help recipe describes them.')
 _GRID = flags.DEFINE_multi_string(
     'grid', [], 'Trains a run for each value of a flag: NAME=V1,V2,...; repeat '
     'it for all combinations of several flags.')
@@ -67,24 +70,23 @@ _PAGE = help_page.Page(
     'that JAX finds, otherwise all CPU cores; the environment variable '
     'JAX_PLATFORMS=cpu selects the CPU.',
     [('handwritten digits: no download, less than a minute',
-      '--dataset=digits --model=mlp --batch_size=32 --num_rounds=10'),
+      '--recipe=quickstart'),
      ('the same with FedProx, and two classes per client',
-      '--dataset=digits --model=mlp --batch_size=32 --num_rounds=10 '
-      '--algorithm=fedprox --partition=shards'),
+      '--recipe=quickstart --algorithm=fedprox --partition=shards'),
      ('MOON and FedAvg over three seeds',
       '--dataset=digits --model=mlp --batch_size=32 --num_rounds=10 '
       '--grid algorithm=moon,fedavg --grid seed=0,1,2'),
      ('the programs and the memory of several runs, without training',
       '--dataset=digits --model=mlp --batch_size=32 '
       '--grid algorithm.mu=0.1,1,5,10 --dry_run'),
-     ('in a clone of the repository: the CIFAR-10 experiment of the paper, '
-      'downloaded into DIR',
-      '--flagfile=experiments/cifar10.flags --data_dir=DIR')],
-    'Several runs, plans and several processes',
+     ('the CIFAR-10 experiment of the paper, downloaded into DIR',
+      '--recipe=cifar10 --data_dir=DIR')],
+    'Recipes, several runs, plans and several processes',
     placeholders={'coordinator_address': 'HOST:PORT', 'grid': 'NAME=V1,V2,...',
+                  'recipe': 'NAME',
                   'search': 'NAME=RANGE', 'tune': 'CALL',
                   'target': 'GPU'},
-    usage='[FILE.toml] [--flagfile=FILE] [--FLAG=VALUE ...]')
+    usage='[FILE.toml] [--recipe=NAME] [--FLAG=VALUE ...]')
 
 
 def train(config: Config, named: frozenset[str], paths: Sequence[str]) -> None:

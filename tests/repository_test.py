@@ -7,9 +7,11 @@ import tomllib
 
 import pytest
 
+from moon_jax.version import __version__
 from support import ROOT
 
-_PROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
+_FILE = tomllib.loads((ROOT / 'pyproject.toml').read_text('utf-8'))
+_PROJECT, _BUILD = _FILE['project'], _FILE['build-system']
 _EXTRAS = _PROJECT['optional-dependencies']
 _CONTAINER = (ROOT / 'Containerfile').read_text(encoding='utf-8')
 
@@ -62,3 +64,31 @@ def test_the_container_runs_the_command_as_a_user_with_a_known_python():
   [python] = re.findall(r'^ARG PYTHON=(\d+\.\d+)\.\d+$', _CONTAINER, re.M)
   assert f'Programming Language :: Python :: {python}' in (
       _PROJECT['classifiers'])
+
+
+def test_the_recipe_of_conda_is_that_of_the_project():
+  yaml = pytest.importorskip('yaml')
+  recipe = yaml.safe_load((ROOT / 'recipe' / 'recipe.yaml').read_text('utf-8'))
+  needed = dict(map(str.split, recipe['requirements']['run']))
+  needed['matplotlib'] = needed.pop('matplotlib-base')  # without Qt
+  assert needed.pop('python') == _PROJECT['requires-python']
+  assert needed == dict(
+      re.fullmatch(r'([\w-]+)(>=.*)', line).groups()
+      for line in _PROJECT['dependencies'])
+  [script] = recipe['build']['python']['entry_points']
+  assert dict([script.split(' = ')]) == _PROJECT['scripts']
+  assert recipe['about']['license'] == _PROJECT['license']
+  assert recipe['about']['summary'] == _PROJECT['description']
+  host = dict(line.split() for line in recipe['requirements']['host']
+              if ' ' in line)
+  assert [f'setuptools{host["setuptools"]}'] == _BUILD['requires']
+
+
+@pytest.mark.parametrize('path, pattern', [
+    ('CITATION.cff', r'^version: (.*)$'), ('CHANGELOG.md', r'^## \[(\d.*?)\]'),
+    ('README.md', r'version = \{(.*)\}'),
+    ('recipe/recipe.yaml', r'^  version: (\d.*)$'),
+    ('docs/devices.md', r'moon_jax (\d[\d.]+\d),')])
+def test_files_name_the_version(path, pattern):
+  text = (ROOT / path).read_text(encoding='utf-8')
+  assert re.search(pattern, text, re.M)[1] == __version__

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import zipfile
 
 import pytest
 
+from moon_jax.cli import recipes
 from support import ROOT
 
 pytestmark = pytest.mark.slow  # builds a package and starts processes: 40 s
@@ -28,8 +30,12 @@ def wheel(tmp_path_factory):
   source = directory / 'source'
   shutil.copytree(ROOT / 'moon_jax', source / 'moon_jax',
                   ignore=shutil.ignore_patterns('__pycache__'))
-  for name in 'pyproject.toml', 'README.md', 'LICENSE':
+  for name in ('pyproject.toml', 'setup.py', 'MANIFEST.in', 'README.md',
+               'LICENSE'):
     shutil.copy(ROOT / name, source)
+  (source / 'experiments').mkdir()
+  for path in (ROOT / 'experiments').glob('*.flags'):
+    shutil.copy(path, source / 'experiments')
   done = _run(sys.executable, '-m', 'pip', 'wheel', '-q', '--no-deps', '-w',
               directory, source)
   assert not done.returncode, done.stderr
@@ -60,12 +66,14 @@ def test_it_has_every_file_of_the_package(wheel):
               for path in (ROOT / 'moon_jax').rglob('*')
               if path.is_file() and '__pycache__' not in path.parts}
   assert 'moon_jax/py.typed' in expected
+  expected |= {f'moon_jax/recipes/{name}.flags' for name in recipes.paths()}
   assert {name for name in names if '.dist-info' not in name} == expected
 
 
 @pytest.mark.parametrize('words, expected', [
     (['moon-jax', '--help'], 'train'),
     (['moon-jax', 'data', 'list'], 'cifar10'),
+    (['moon-jax', 'train', '--help', 'recipe'], 'quickstart'),
 ])
 def test_commands(words, expected, installed):
   done = installed(*words)
@@ -81,6 +89,60 @@ def test_it_trains_in_another_directory(installed):
   assert not done.returncode, done.stderr
   summary = json.loads((installed.directory / 'run/summary.json').read_text())
   assert summary['rounds'] == 1 and summary['test_accuracy'] > .3
+
+
+def test_recipes_of_the_wheel_train(installed):
+  done = installed('moon-jax', 'train', '--recipe', 'quickstart',
+                   '--num_rounds=1', '--local_epochs=1', '--workdir=recipe')
+  assert not done.returncode, done.stderr
+  config = json.loads((installed.directory / 'recipe/config.json').read_text())
+  assert config['dataset'] == 'digits' and config['num_rounds'] == 1
+
+
+def test_a_new_environment_needs_the_wheel_only(wheel, tmp_path):
+  """pip installs what it requires; a minute, and a gigabyte of disk."""
+  _run(sys.executable, '-m', 'venv', tmp_path / 'new')
+  scripts = tmp_path / 'new' / ('bin' if os.name == 'posix' else 'Scripts')
+  done = _run(scripts / 'python', '-m', 'pip', 'install', '-q', wheel)
+  if done.returncode and 'No matching distribution' in done.stderr:
+    pytest.skip('needs a package index')
+  assert not done.returncode, done.stderr
+  environment = {name: value for name, value in os.environ.items()
+                 if name != 'PYTHONPATH'}
+  done = _run(scripts / 'moon-jax', 'train', '--recipe=quickstart',
+              '--workdir=run', cwd=tmp_path, env=environment)
+  assert not done.returncode, done.stderr
+  summary = json.loads((tmp_path / 'run/summary.json').read_text())
+  assert summary['rounds'] == 20 and summary['test_accuracy'] > .9
+  done = _run(scripts / 'moon-jax', 'show', 'run', cwd=tmp_path,
+              env=environment)
+  assert not done.returncode and '20 of 20 rounds' in done.stdout
+
+
+def test_the_index_takes_wheel_and_source(wheel, tmp_path):
+  """`twine check`, and the wheel of the source is the same."""
+  for package in 'build', 'twine':
+    pytest.importorskip(package, reason="pip install '.[release]'")
+  source = pathlib.Path(wheel).parent / 'source'
+  done = _run(sys.executable, '-m', 'build', '-o', tmp_path, source)
+  assert not done.returncode, done.stderr
+  done = _run(sys.executable, '-m', 'twine', 'check', '--strict',
+              *tmp_path.iterdir())
+  assert not done.returncode and done.stdout.count('PASSED') == 2, done.stdout
+  [again] = tmp_path.glob('*.whl')
+  assert {*zipfile.ZipFile(again).namelist()} == {
+      *zipfile.ZipFile(wheel).namelist()}
+
+
+def test_the_container_is_built(tmp_path):
+  builder = next(filter(shutil.which, ('podman', 'docker')), None)
+  if not builder or _run(builder, 'info').returncode:
+    pytest.skip('needs podman, or docker with its daemon')
+  subprocess.run([builder, 'build', '-q', '-f', 'Containerfile', '-t',
+                  'moon_jax_test', '.'], cwd=ROOT, timeout=1800, check=True)
+  done = _run(builder, 'run', '--rm', 'moon_jax_test', 'train',
+              '--recipe=quickstart', '--num_rounds=1')
+  assert not done.returncode, done.stderr
 
 
 def test_its_descriptions_of_gpus_are_found(installed):

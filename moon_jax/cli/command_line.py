@@ -18,7 +18,7 @@ import warnings
 from absl import flags, logging
 
 from moon_jax import errors, user_code
-from moon_jax.cli import help_page
+from moon_jax.cli import help_page, recipes
 from moon_jax.config import Config, FACTS, PARTS, parts, spelling, suggest
 from moon_jax.distributed import processes
 from moon_jax.errors import (
@@ -113,14 +113,16 @@ def settings_of(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _expanded(words: Sequence[str]) -> list[str]:
-  """Returns words with the lines of flag files in place of their names.
+  """Returns words with the lines of flag files and recipes for their names.
 
   Raises an absl.flags.Error if a flag file cannot be opened.
   """
   expanded, rest = [], [*words]
   while rest and rest[0] != '--':
-    count = 1 + bool(re.fullmatch(r'--?flagfile', rest[0]))
+    count = 1 + bool(re.fullmatch(r'--?(flagfile|recipe)', rest[0]))
     first, rest = rest[:count], rest[count:]
+    if match := re.match(r'--?recipe\b=?(.*)', first[0]):
+      first = [f'--flagfile={recipes.find(match[1] or "".join(first[1:]))}']
     if re.match(r'--?flagfile\b', first[0]):
       lines = flags.FLAGS.read_flags_from_files(first)
       first = [*filter(None, map(_line, lines))]

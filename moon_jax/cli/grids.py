@@ -69,10 +69,11 @@ def blocks(config: Config, named: Container[str], grids: Sequence[str],
           'each other', 'both', 'Remove one of them')
     axes[name] = axis
   file = toml_file.read(path) if path else toml_file.SweepFile()
-  if 'flagfile' in named and 'flagfile' in file.keys:
-    raise UserError(
-        '', f'--flagfile must not be given with {path}, which names a flag '
-        'file', 'both', 'Remove --flagfile, or the key flagfile of the file')
+  for flag in 'flagfile', 'recipe':
+    if flag in named and 'flagfile' in file.keys:
+      raise UserError(
+          '', f'--{flag} must not be given with {path}, which names a flag '
+          'file', 'both', f'Remove --{flag}, or the key flagfile of the file')
   return Blocks(
       dataclasses.replace(config, **{'workdir': '', **file.base}),
       [{**block, **fixed, **axes} for block in file.blocks], file,

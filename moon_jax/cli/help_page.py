@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from moon_jax.cli import recipes
 from moon_jax.config import (
   Config,
   FACTS,
@@ -29,8 +30,8 @@ _LEGEND = (
     'Flags are shown with their defaults. Of values separated by |, the first '
     'is the default and the others are the choices. Capitals stand for a value '
     'that is empty by default. --[no]FLAG is --FLAG (on) or --noFLAG (off). '
-    '--flagfile=FILE reads flags from a file, one per line; flags after it '
-    'replace those of the file.')
+    '--flagfile=FILE reads flags from a file, one per line, and --recipe=NAME '
+    'from one of the package; flags after it replace those of the file.')
 
 
 class Page(NamedTuple):
@@ -84,7 +85,8 @@ def show(page: Page, command: str, is_full: bool, width: int) -> str:
               f'  {command} {arguments}']
   lines += ['', *_wrap(
       'docs/flags.md describes the flags at length. --help algorithm lists the '
-      'functions of a part, --help algorithm.moon the arguments of one.'
+      'functions of a part, --help algorithm.moon the arguments of one, and '
+      '--help recipe the recipes.'
       if is_full else
       f'{command} --help lists all {len(FACTS)} flags of a run and what they '
       'do.', width)]
@@ -102,6 +104,9 @@ def show_part(name: str, width: int) -> str:
   """
   kind, _, function = re.sub(r'^(\w+)=', r'\1.', name).partition('.')
   function, _, _ = function.partition('(')  # of a call
+  if kind == 'recipe':
+    return '\n'.join(['--recipe=NAME reads one of these flag files:', '',
+                      *_table(recipes.describe().items(), width)])
   kinds = *PARTS, *_WITH_CALLS
   if kind not in kinds:
     near = spelling.near(kind, kinds)

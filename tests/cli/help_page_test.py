@@ -16,9 +16,9 @@ from support import inline, ROOT
 from support.docs_pages import sweep_of
 
 _FIELDS = [field.name for field in dataclasses.fields(Config)]
-_OWN = ['grid', 'dry_run', 'measure', 'target', 'devices', 'max_runs', 'part',
-        'tune', 'search', 'tune_seeds', 'coordinator_address', 'num_processes',
-        'process_id']
+_OWN = ['recipe', 'grid', 'dry_run', 'measure', 'target', 'devices',
+        'max_runs', 'part', 'tune', 'search', 'tune_seeds',
+        'coordinator_address', 'num_processes', 'process_id']
 
 
 def output(module, *words):
