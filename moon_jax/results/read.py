@@ -20,7 +20,7 @@ from moon_jax.config import Config
 from moon_jax.config.methods import METHODS
 from moon_jax.data.io import files
 from moon_jax.errors import UserError
-from moon_jax.results import stats
+from moon_jax.results import pack, stats
 from moon_jax.runs import directory as directory_lib
 from moon_jax.simulation.metric_functions import is_better_lower
 from moon_jax.view import status
@@ -209,7 +209,7 @@ def find(arguments: Iterable[str]) -> list[pathlib.Path]:
 
   Args:
     arguments: directories of runs, directories above them such as that of a
-      sweep, or patterns such as 'runs/*moon*'.
+      sweep, files of `pack.write`, or patterns such as 'runs/*moon*'.
 
   Raises:
     UserError: if an argument has no runs.
@@ -219,6 +219,8 @@ def find(arguments: Iterable[str]) -> list[pathlib.Path]:
     path = files.user_path(argument)
     places = [path] if path.exists() else [
         pathlib.Path(name) for name in sorted(glob.glob(str(path)))]
+    places = [pack.extract(place) if place.suffix == '.zip' and place.is_file()
+              else place for place in places]
     runs = [run for place in places for run in _runs_in(place, _MAX_DEPTH)]
     if not runs:
       raise UserError(

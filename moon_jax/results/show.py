@@ -5,10 +5,12 @@ docs/looking_at_runs.md describes it.
 
 import argparse
 from collections.abc import Callable, Sequence
+import pathlib
 import re
 import shlex
 import shutil
 import sys
+import tempfile
 import time
 from typing import Any, NamedTuple, TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from moon_jax.errors import UserError
 from moon_jax.results import (
   clients,
   describe,
+  pack,
   page,
   read,
   rounds_frame,
@@ -39,7 +42,7 @@ _MAX_INCHES = 50
 
 # Flags of runs, and of published tables.
 _OF_RUNS = ('metric', 'baseline', 'target', 'clients', 'follow', 'format',
-            'size', 'label', 'x')
+            'size', 'label', 'x', 'pack')
 _OF_TABLES = 'budget', 'train', 'dry_run', 'settings'
 
 
@@ -51,10 +54,14 @@ def main() -> None:
       'beside them.', allow_abbrev=False)
   parser.add_argument(
       'runs', nargs='+', metavar='RUN', help='directory of a run, directory '
-      'above several, pattern, or published table: a TOML file, a directory of '
-      'such files, or the name of one in experiments/tables')
+      'above several, pattern, file of --pack, or published table: a TOML '
+      'file, a directory of such files, or the name of one in '
+      'experiments/tables')
   parser.add_argument('--out', default='', metavar='DIR', help='writes a page, '
                       'tables as CSV and figures')
+  parser.add_argument('--pack', default='', metavar='FILE.zip', help='writes '
+                      'the same and the settings and metrics of the runs as '
+                      'one file, which show reads as a RUN')
   add = parser.add_argument_group('runs').add_argument
   add('--metric', default='', help='metric of rounds that is compared, such as '
       'local_heldout_accuracy; by default the test accuracy, or for methods '
@@ -121,9 +128,10 @@ def _show(arguments: argparse.Namespace) -> None:
     raise UserError('format', f'must be a list of {", ".join(_FORMATS)}',
                     ', '.join(sorted(wrong)))
   size = _size(arguments.size)
-  if size and not arguments.out:
+  if size and not (arguments.out or arguments.pack):
     raise UserError('size', 'needs --out=DIR, where the figures are written')
   out = page.directory(arguments.out) if arguments.out else None
+  packed = pack.target(arguments.pack) if arguments.pack else None
   paths, tunings = read.find(arguments.runs), [*tuning.find(arguments.runs)]
   for made in tunings:  # what was chosen among many is no result
     trials = made.trials()
@@ -140,8 +148,18 @@ def _show(arguments: argparse.Namespace) -> None:
       tunings or arguments.metric or arguments.target is not None)
   view = (_several(paths, arguments, tunings) if is_compared
           else _one(paths[0], arguments))
+  if not (out or packed):
+    return
+  made, written = view(), []
   if out:
-    _write(out, view(), formats, size)
+    written = _write(out, made, formats, size)
+  if packed:
+    with tempfile.TemporaryDirectory() as pages:
+      _write(pathlib.Path(pages), made, formats, size)
+      pack.write(packed, [run.path for run in made.runs],
+                 pathlib.Path(pages))
+    written.append(packed)
+  print('\n'.join(map(str, written)), file=sys.stderr)
 
 
 def _show_tables(arguments):
@@ -267,7 +285,7 @@ def _drawn(runs, metric):
 
 
 def _write(out, view, formats, size):
-  """Writes a page, tables and figures."""
+  """Writes a page, tables and figures, and returns their paths."""
   from moon_jax.results import figures
 
   out.mkdir(parents=True, exist_ok=True)
@@ -281,7 +299,7 @@ def _write(out, view, formats, size):
     if len(made):
       made.to_csv(out / name, lineterminator='\r\n', errors='backslashreplace')
       written.append(out / name)
-  print('\n'.join(map(str, written + drawn)), file=sys.stderr)
+  return written + drawn
 
 
 def _evaluated(paths, metric) -> list[Run]:
