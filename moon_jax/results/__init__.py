@@ -16,6 +16,11 @@ if TYPE_CHECKING:
   from moon_jax.results.read import Run
 
 
+_MAX_ROWS = 60
+# Columns that a notebook shows; of the others those in which runs differ.
+_ALWAYS = 'state', 'dataset', 'algorithm', 'rounds', 'last', 'best'
+
+
 class Results(NamedTuple):
   """Runs and their rounds.
 
@@ -26,6 +31,11 @@ class Results(NamedTuple):
 
   runs: 'pd.DataFrame'
   rounds: 'pd.DataFrame'
+
+  def _repr_html_(self) -> str:
+    shown = self.runs.loc[:, [name for name in self.runs if (
+        name in _ALWAYS or self.runs[name].astype(str).nunique() > 1)]]
+    return shown.to_html(max_rows=_MAX_ROWS)
 
 
 def results(*places: str | os.PathLike, metric: str = '') -> Results:

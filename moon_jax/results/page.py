@@ -34,6 +34,10 @@ class Figure(NamedTuple):
   caption: str
   is_wide: bool = False  # whether it has a row of its own
 
+  def _repr_html_(self) -> str:
+    return (f'<figure>{self.svg}<figcaption>{html.escape(self.caption)}'
+            '</figcaption></figure>')
+
 
 class Page(NamedTuple):
   """A document."""

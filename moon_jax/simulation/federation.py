@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from moon_jax import learning_rates, optimizers, tasks
+from moon_jax import html, learning_rates, optimizers, tasks
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, suggest
 from moon_jax.data import clients as clients_lib
@@ -174,6 +174,26 @@ class Federation:
           self, 'data', self.data._replace(task=tasks.get(self.task)))
     object.__setattr__(self, 'optimizer', optimizers.resolve(self.optimizer))
     federation_checks.check(self)
+
+  def _repr_html_(self) -> str:
+    return html.table('Federation', self.summary())
+
+  def summary(self) -> dict[str, Any]:
+    """Returns data, clients, and what differs from defaults, by name."""
+    data, sizes = self.data, clients_lib.sizes(self.clients)
+    shape = ' x '.join(map(str, data.train_inputs.shape[1:]))
+    changed = {name: value for name in SETTINGS if (
+        value := getattr(self, name)) != self.__dataclass_fields__[name].default
+               and name != 'learning_rate'}
+    return {
+        'data': f'{data.name}, {len(data.train_labels):,} training and '
+                f'{len(data.test_labels):,} test examples of {shape}, '
+                f'{data.num_classes:,} classes',
+        'clients': f'{self.num_clients:,} with {sizes.min():,} to '
+                   f'{sizes.max():,} examples, {self.cohort_size:,} per round',
+        **({'model': self.model.source} if self.model.source else {}),
+        **{name: value for name, value in self.hparams().items()
+           if math.isfinite(value)}, **changed}
 
   @property
   def num_clients(self) -> int:

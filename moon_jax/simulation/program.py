@@ -7,10 +7,12 @@ lanes (`moon_jax.engine.schedule`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import contextlib
 import dataclasses
 import functools
 import logging
 import operator
+import signal
 import threading
 import time
 from typing import Any
@@ -363,10 +365,11 @@ class Program:
                if not isinstance(outcomes[run], DivergedError)]
     # Last: the state changes only with rounds that can be recorded.
     if trained:
-      self._finish(last, trained, state, shared, clients_J)
-      self._table = table
-      for index, run in enumerate(self.runs):
-        run.last_round = last if keeps_models and index in trained else None
+      with _ctrl_c_waits():
+        self._finish(last, trained, state, shared, clients_J)
+        self._table = table
+        for index, run in enumerate(self.runs):
+          run.last_round = last if keeps_models and index in trained else None
     seconds = (time.perf_counter() - start) / len(runs)
     return [outcomes[run]._replace(seconds=seconds) if run in trained
             else outcomes[run] for run in runs]
@@ -593,3 +596,24 @@ def _selected(table, slot_J):
 def _rows(tree_J, slot_J):
   """Returns the rows of jobs; those of padding are arbitrary."""
   return jax.tree.map(lambda x_J: x_J[slot_J], tree_J)
+
+
+@contextlib.contextmanager
+def _ctrl_c_waits():
+  """A context in which Ctrl-C, or the interrupt of a cell, waits for its end.
+
+  The state then changes as a whole, and a simulation in a notebook continues.
+  """
+  handler = signal.getsignal(signal.SIGINT)
+  if not callable(handler) or (
+      threading.current_thread() is not threading.main_thread()):
+    yield
+    return
+  received: list[tuple] = []
+  signal.signal(signal.SIGINT, lambda *of_signal: received.append(of_signal))
+  try:
+    yield
+  finally:
+    signal.signal(signal.SIGINT, handler)
+    if received:
+      handler(*received[0])

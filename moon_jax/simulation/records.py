@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from moon_jax import html
 from moon_jax.config import spelling
 from moon_jax.distributed import devices
 from moon_jax.engine import schedule
@@ -59,6 +60,11 @@ class Record:
   round: int
   metrics: dict[str, Any]
   seconds: float
+
+  def _repr_html_(self) -> str:
+    return html.table(f'Round {self.round:,}', {
+        name: value for name, value in self.metrics.items()
+        if isinstance(value, int | float)} | {'seconds': self.seconds})
 
   def __getattr__(self, name: str) -> Any:
     if name.startswith('__') or 'metrics' not in self.__dict__:

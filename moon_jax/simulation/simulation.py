@@ -7,6 +7,7 @@ import warnings
 
 import jax
 
+from moon_jax import html
 from moon_jax.engine.state import State
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.models.base import Variables
@@ -154,6 +155,12 @@ class Simulation:
     federation = self.federation
     return (f'<Simulation of {len(federation.clients):,} clients, rounds done: '
             f'{self.rounds_done}; run(n) trains n rounds>')
+
+  def _repr_html_(self) -> str:
+    return html.table(f'Simulation, rounds done: {self.rounds_done:,}', {
+        **self.federation.summary(), 'parameters': self.num_parameters,
+        'lanes': self.num_lanes, 'devices': self.num_devices,
+        'bytes per round': self.bytes_per_round()})
 
   def _rounds(self, last, eval_every, keeps_models=True):
     """Yields records; `keeps_models` of rounds without evaluation."""
