@@ -91,6 +91,22 @@ ENTRIES = {
         by_hand=_SHAKESPEARE),
 }
 
+_UCI = f'--model=mlp {_IMAGES} --batch_size=16'
+ENTRIES |= {name: Entry(*values, by_hand=f'download its files from {values[5]}')
+            for name, values in {
+    'medmnist': ('MedMNIST v2, medical images', 'by name', '28x28x1, 3', '2-14',
+                 'CC BY 4.0 (dermamnist CC BY-NC 4.0)', 'https://medmnist.com',
+                 f'--model=mlp {_IMAGES}'),
+    'emnist': ('EMNIST, letters and digits', 'by split', '28x28x1', '10-62',
+               'no license stated', 'https://arxiv.org/abs/1702.05373',
+               _IMAGES),
+    'har': ('UCI HAR, movements of 30 people', '8,239, 2,060', '561', '6',
+            'CC BY 4.0', 'https://doi.org/10.24432/C54S4K',
+            f'--partition=natural --num_clients=30 {_UCI}'),
+    'adult': ('UCI Adult, incomes', '32,561, 16,281', 'table', '2',
+              'CC BY 4.0', 'https://doi.org/10.24432/C5XW20',
+              _UCI)}.items()}
+
 
 def main() -> None:
   """Runs `get`, `check` or `list`."""

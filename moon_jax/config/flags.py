@@ -19,7 +19,8 @@ from moon_jax.config.parts import Part
 
 DATASETS = ('digits', 'cifar10', 'cifar100', 'tiny_imagenet', 'mnist',
             'fashion_mnist', 'svhn', 'shakespeare', 'shakespeare_tokens',
-            'femnist', 'breast_cancer', 'csv', 'images', 'npz', 'npy')
+            'femnist', 'breast_cancer', 'medmnist', 'emnist', 'har', 'adult',
+            'csv', 'images', 'npz', 'npy')
 
 HUGGINGFACE = 'hf:'  # before the name of a data set of Hugging Face
 

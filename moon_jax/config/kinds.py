@@ -71,7 +71,8 @@ KINDS: dict[str, Kind] = {
     # Data sets with arguments: --dataset is a name, or a call of one of these.
     'dataset': Kind(
         _in('data.sources.tables', csv='load')
-        | _in('data.sources.folders', images='load'),
+        | _in('data.sources.folders', images='load')
+        | _in('data.sources.benchmarks', 'medmnist', 'emnist', 'adult'),
         'csv(label=ill)'),
     'partition': Kind(
         _in('data.partition', 'iid', 'dirichlet', 'client_dirichlet',

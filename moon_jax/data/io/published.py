@@ -132,17 +132,18 @@ def _is_other(published, path):
   other, _ = published.other_dataset
   with contextlib.suppress(*_DAMAGE):
     return other and other == _md5(
-        _content(_file(path, list(published.files)[-1])))
+        uncompressed(file_or_gz(path, list(published.files)[-1])))
   return False
 
 
-def _file(directory, name):
+def file_or_gz(directory: pathlib.Path, name: str) -> pathlib.Path:
   """Returns the path of a file, or of NAME.gz if only that file exists."""
   path, compressed = directory / name, directory / f'{name}.gz'
   return compressed if compressed.exists() and not path.exists() else path
 
 
-def _content(file):
+def uncompressed(file: pathlib.Path) -> bytes:
+  """Returns the bytes of a regular file, uncompressed if it is .gz."""
   if not file.is_file():  # reading a pipe or device may never end
     raise ValueError('no such file')
   with (gzip.open if file.suffix == '.gz' else open)(file, 'rb') as opened:
@@ -160,8 +161,8 @@ def _read(published, path):
                  and member.isfile()}
     for name, (md5, size) in published.files.items():
       if path.is_dir():
-        file = _file(path, name)
-        blobs[name] = _content(file)
+        file = file_or_gz(path, name)
+        blobs[name] = uncompressed(file)
       if name not in blobs:
         raise ValueError(f'it has no file {name}')
       if len(blobs[name]) != size:

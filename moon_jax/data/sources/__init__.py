@@ -14,6 +14,7 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import published
 from moon_jax.data.sources import (
   arrays,
+  benchmarks,
   bundled,
   folders,
   huggingface,
@@ -34,6 +35,10 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     'shakespeare_tokens': leaf.load_shakespeare_tokens,
     'femnist': leaf.load_femnist,
     'breast_cancer': bundled.load_breast_cancer,
+    'medmnist': benchmarks.medmnist,
+    'emnist': benchmarks.emnist,
+    'har': benchmarks.har,
+    'adult': benchmarks.adult,
     'csv': tables.load,
     'images': folders.load,
     'npz': arrays.load_npz,
@@ -43,8 +48,8 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
 
 # Data sets whose content depends on the files; those of MNIST do not any more,
 # but the fingerprints of earlier runs have it.
-_VARYING = ('mnist', 'fashion_mnist', 'csv', 'images', 'npz', 'npy',
-            'shakespeare', 'shakespeare_tokens', 'femnist')
+_VARYING = ('mnist', 'fashion_mnist', 'emnist', 'har', 'adult', 'csv', 'images',
+            'npz', 'npy', 'shakespeare', 'shakespeare_tokens', 'femnist')
 
 
 def varies(name: str) -> bool:

@@ -4,6 +4,9 @@
     DIR/CLIENT/CLASS/*.png                        classes of clients, or domains
     DIR/train/... DIR/test/...                    the same, already split
 
+Images in DIR/valid are test images if there is no DIR/test, and training images
+otherwise.
+
 Names of folders are the names of classes and clients, in sorted order.
 """
 
@@ -25,7 +28,7 @@ from moon_jax.errors import setting
 _SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.gif', '.pgm', '.ppm', '.webp',
              '.tif', '.tiff')
 _SPLITS = {'train': 'train', 'training': 'train', 'test': 'test',
-           'testing': 'test', 'valid': 'test', 'val': 'test'}
+           'testing': 'test', 'valid': 'valid', 'val': 'valid'}
 
 
 @checked
@@ -56,6 +59,8 @@ def load(data_dir: FromRun[str] = '', size: Annotated[int, Ge(0)] = 0,
   is_split = {'train'} <= {place[0].lower() for place in places if place} <= {
       *_SPLITS}
   parts = [_SPLITS[place[0].lower()] if is_split else '' for place in places]
+  if 'test' in parts:  # then validation images are for training
+    parts = [part.replace('valid', 'train') for part in parts]
   places = [place[is_split:] for place in places]
   depth = len(places[0])
   for path, place in zip(paths, places):
@@ -64,7 +69,7 @@ def load(data_dir: FromRun[str] = '', size: Annotated[int, Ge(0)] = 0,
           'Move it, or name the directory that holds the folders')
   owners = np.array([place[0] if depth == 2 else '' for place in places])
   names, y = np.unique([place[-1] for place in places], return_inverse=True)
-  is_test = (np.array(parts) == 'test' if is_split
+  is_test = (np.array(parts) != 'train' if is_split
              else test_rows(owners, None, test_fraction))
   check(is_test.any(), 'there must be test images', f'{data_dir}/train only',
         'Add test/, or name the directory train')

@@ -11,7 +11,7 @@ categories. What fills missing values, and which categories there are, follows
 from training rows alone. Errors name the file and the line.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import csv
 import io
 import pathlib
@@ -37,16 +37,14 @@ _MAX_CATEGORIES = 1_000  # columns of one, which makes as many features
 _SEED = 0  # of the test rows; the same in all runs
 
 
-class Rows(NamedTuple):
-  """Rows of a file: texts, by column."""
+class Table(NamedTuple):
+  """The rows of a file."""
 
   path: Any  # for messages
-  columns: dict[str, list[str]]
-  lines: Sequence[int]  # of the rows in the file, from 1
-
-  def at(self, row: int) -> str:
-    """Returns where a row is."""
-    return f'{self.path}, line {self.lines[row]}'
+  columns: dict[str, list[str]]  # texts by name
+  lines: list[int]  # of the rows in the file, from 1
+  part: str = ''  # train, test, or '' if the rows are to be split
+  client: str = ''  # of all rows, if they have one
 
 
 @checked
@@ -89,55 +87,63 @@ def load(data_dir: FromRun[str] = '', label: str = '', client: str = '',
   require(len(delimiter) == 1, 'delimiter', 'must be one character',
           repr(delimiter), "delimiter=';' is usual in Europe")
   check = arrays.Check(setting('dataset', 'csv'))
-  found = _files(data_dir)
-  tables = [_read(check, path, delimiter) for _, _, path in found]
+  return assemble(
+      check, pathlib.Path(data_dir).stem or 'csv',
+      [read(check, path, delimiter)._replace(part=part, client=client)
+       for part, client, path in _files(data_dir)],
+      label, client, inputs, drop, categorical, categories, missing, task, time,
+      test_fraction)
+
+
+def assemble(check: arrays.Check, name: str, tables: Sequence[Table],
+             label: str = '', client: str = '', inputs: str = '',
+             drop: str = '', categorical: str = '', categories: str = 'one_hot',
+             missing: str = 'mean', task: str = 'classification',
+             time: str = '', test_fraction: float = 0.2) -> Dataset:
+  """Returns the data set of tables with the same columns; see `load`."""
   _check_same_columns(check, tables)
-  columns = {name: [value for rows in tables for value in rows.columns[name]]
-             for name in tables[0].columns}
-  sizes = [len(rows.lines) for rows in tables]
-  places = Rows(None, columns, [*zip(
-      np.repeat(np.arange(len(tables)), sizes).tolist(),
-      [line for rows in tables for line in rows.lines])])
+  columns = {key: [value for table in tables for value in table.columns[key]]
+             for key in tables[0].columns}
+  places = [(table.path, line) for table in tables for line in table.lines]
+  at = lambda row: '{}, line {}'.format(*places[row])
   label = label or next((x for x in _LABELS if x in columns), '')
-  check(label, 'there must be a column of labels', f'the columns '
+  check(label, 'there must be a column of labels', 'the columns '
         f'{", ".join(columns)} in {tables[0].path}, line 1',
         'Give label=COLUMN')
-  listed = {name: [x.strip() for x in text.split(',')] if text else []
-            for name, text in (('inputs', inputs), ('drop', drop),
-                               ('categorical', categorical))}
-  for option, names in (listed | {
-      'label': [label], 'client': [client] * bool(client),
-      'time': [time] * bool(time)}).items():
-    for name in names:
-      _check_column(check, option, name, tables[0])
-  at = lambda row: (f'{tables[places.lines[row][0]].path}, '
-                    f'line {places.lines[row][1]}')
-  part = np.repeat([part for part, _, _ in found], sizes)
+  listed = {option: [x.strip() for x in text.split(',') if text]
+            for option, text in (
+                ('label', label), ('client', client), ('time', time),
+                ('inputs', inputs), ('drop', drop),
+                ('categorical', categorical))}
+  for option, names in listed.items():
+    for column in names:
+      _check_column(check, option, column, tables[0])
+  of_rows = lambda values: np.repeat(
+      values, [len(table.lines) for table in tables])
+  part = of_rows([table.part for table in tables])
   owners = np.array(_complete(check, columns, client, at)) if client else (
-      np.repeat([name for _, name, _ in found], sizes))
+      of_rows([table.client for table in tables]))
   order = np.arange(len(part)) if not time else np.argsort(
       _times(check, columns, time, at), kind='stable')
   is_test = part == 'test' if 'test' in part else test_rows(
       owners, order if time else None, test_fraction)
-  index = order[~is_test[order]], order[is_test[order]]
   names = listed['inputs'] or [
-      name for name in columns if name not in (label, client, time)
-      and name not in listed['drop'] and not arrays.is_unnamed(name)]
-  x, statistics, what = encode(
-      check, {name: columns[name] for name in names}, ~is_test, at,
+      x for x in columns if x not in (label, client, time, *listed['drop'])
+      and not arrays.is_unnamed(x)]
+  x, loaded, what = _features(
+      check, {key: columns[key] for key in names}, ~is_test, at,
       listed['categorical'], categories, missing)
   y, labels, kind = _labels(check, columns, label, task, ~is_test, at)
-  loaded = labels | statistics
-  has_clients = bool(client or any(owners))
-  for key, rows in zip(('train', 'test'), index):
+  loaded |= labels
+  for key, rows in ('train', order[~is_test[order]]), (
+      'test', order[is_test[order]]):
     loaded |= {f'x_{key}': x[rows], f'y_{key}': y[rows]}
-    if has_clients:
+    if any(owners):
       loaded[f'client_{key}'] = owners[rows]
   print(f'{check.source}: {what}; {kind}' + (
       f'; {len(set(owners))} clients from {client or "files"}'
-      if has_clients else ''), flush=True)
-  return arrays.to_dataset(
-      pathlib.Path(data_dir).stem or 'csv', check.source, loaded)
+      if any(owners) else ''), flush=True)
+  return arrays.to_dataset(name, check.source, loaded)
 
 
 def _files(data_dir):
@@ -166,8 +172,13 @@ def _files(data_dir):
   return [('', path.stem, path) for path in paths]
 
 
-def _read(check, path, delimiter) -> Rows:
-  """Reads a file; quoted fields may have delimiters and line breaks."""
+def read(check: arrays.Check, path: pathlib.Path, delimiter: str,
+         header: Sequence[str] = ()) -> Table:
+  """Reads a file; quoted fields may have delimiters and line breaks.
+
+  A file without names of columns needs a `header`; lines of one field, such as
+  comments, are left out of it.
+  """
   blob = files.read_regular(path)
   try:
     text = blob.decode('utf-8-sig')
@@ -188,6 +199,10 @@ def _read(check, path, delimiter) -> Rows:
   except csv.Error as error:
     check(False, 'files must be CSV', f'{error} in {path}, line {line}',
           'Close its quotes')
+  if header:
+    known = [(row, line) for row, line in zip(rows, lines) if len(row) > 1]
+    rows, lines = ([*header], *(row for row, _ in known)), [
+        0, *(line for _, line in known)]
   check(len(rows) > 1, 'files must have a line of column names and rows',
         f'{len(rows)} lines in {path}', 'Add them, or remove the file')
   header = [name.strip() for name in rows[0]]
@@ -200,7 +215,7 @@ def _read(check, path, delimiter) -> Rows:
   twice = [name for name in header if name and header.count(name) > 1]
   check(not twice, 'columns must have different names',
         f'{twice[:1]} twice in {path}, line 1', 'Rename one')
-  return Rows(path, {name: [x.strip() for x in values] for name, values in zip(
+  return Table(path, {name: [x.strip() for x in values] for name, values in zip(
       header, zip(*rows[1:]))}, lines[1:])
 
 
@@ -297,15 +312,11 @@ def _labels(check, columns, name, task, is_train, at):
       f'{len(ordered)} classes from {name}')
 
 
-def encode(check: arrays.Check, columns: Mapping[str, list[str]],
-           is_train: np.ndarray, at: Any, categorical: Sequence[str] = (),
-           categories: str = 'one_hot', missing: str = 'mean'
-           ) -> tuple[np.ndarray, dict[str, np.ndarray], str]:
-  """Returns columns of text as features, float64 [N, F].
+def _features(check, columns, is_train, at, categorical, categories, missing):
+  """Returns columns as features, float64 [N, F], and a description.
 
-  Also returns their mean and deviation over the training rows, 0 and 1 for
-  features that are 0 or 1, and a description. `at` is a function of a row that
-  returns where it is; `load` describes the rest.
+  Also returns their mean and deviation over the training rows; they are 0 and 1
+  for features that are 0 or 1.
   """
   features, means, stds, counts = [], [], [], {'numbers': 0, 'categories': 0}
   num_missing = 0
@@ -340,7 +351,7 @@ def encode(check: arrays.Check, columns: Mapping[str, list[str]],
     else:
       first = int(is_word.argmax())
       check(name in categorical or not is_number.any(), f'{name} must have '
-            f'only numbers or only words', f'{values[first]!r} in {at(first)}, '
+            'only numbers or only words', f'{values[first]!r} in {at(first)}, '
             f'and {is_number.sum():,} numbers',
             f'Correct it, or give categorical={name}')
       counts['categories'] += 1
