@@ -332,8 +332,9 @@ class Config:
   metrics: str = flag(
       '', 'Further metrics of the test set and, as far as they are numbers, of '
       "clients' held-out data, comma-separated: per_class_accuracy, "
-      'balanced_accuracy, confusion, f1, auroc, top5, ece; or your own as '
-      'MODULE:FUNCTION, a function of the logits and the labels '
+      'balanced_accuracy, confusion, f1, auroc, average_precision, top5, ece, '
+      'perplexity, r2; or your own as MODULE:FUNCTION, a function of the '
+      'logits and the labels '
       '(docs/metrics.md).', placeholder='NAME,...', role='recorded')
 
   workdir: str = flag(

@@ -106,24 +106,75 @@ def ece(logits: np.ndarray, labels: np.ndarray) -> float:
 def auroc(logits: np.ndarray, labels: np.ndarray) -> float:
   """Returns the mean over classes of the area under the ROC curve.
 
-  The probability of a class separates it from all others. Classes that no
-  example has, or all have, do not count; without any other the value is NaN.
+  The probability of a class separates it from all others; labels may also be
+  multilabel, [M, K]. Classes that no example has, or all have, do not count;
+  without any other the value is NaN.
   """
-  from scipy import special, stats  # not needed by runs without it
+  from scipy import stats  # not needed by runs without it
 
-  counts = np.bincount(labels, minlength=logits.shape[1])
-  ranks = stats.rankdata(special.softmax(logits.astype(np.float64), 1), axis=0)
-  sums = np.bincount(labels, ranks[np.arange(len(labels)), labels], len(counts))
+  scores, is_label = _one_against_all(logits, labels)
+  counts = is_label.sum(0)
+  sums = (stats.rankdata(scores, axis=0) * is_label).sum(0)
   areas = _ratio(sums - counts * (counts + 1) / 2,
                  counts * (len(labels) - counts))
   return float(areas[np.isfinite(areas)].mean()) if (
       np.isfinite(areas).any()) else math.nan
 
 
+def average_precision(logits: np.ndarray, labels: np.ndarray) -> float:
+  """Returns the mean over classes of the average precision, as scikit-learn.
+
+  The area under the steps of precision against recall, where the probability of
+  a class separates it from all others; labels may also be multilabel, [M, K].
+  Classes that no example has do not count.
+  """
+  from sklearn import metrics  # slow to import
+
+  scores, is_label = _one_against_all(logits, labels)
+  values = [metrics.average_precision_score(is_label[:, k], scores[:, k])
+            for k in np.flatnonzero(is_label.any(0))]
+  return float(np.mean(values)) if values else math.nan
+
+
+def _one_against_all(logits, labels):
+  """Returns a score of each class, and whether it is a label; both [M, K]."""
+  from scipy import special
+
+  if labels.ndim > 1:  # multilabel
+    return logits, labels > 0
+  return special.softmax(logits.astype(np.float64), 1), (
+      labels[:, None] == np.arange(logits.shape[1]))
+
+
+def perplexity(logits: np.ndarray, labels: np.ndarray) -> float:
+  """Returns e to the mean cross-entropy; tokens of label -1 do not count."""
+  from scipy import special
+
+  log_p = special.log_softmax(logits.astype(np.float64), -1)
+  at_label = np.take_along_axis(log_p, np.maximum(labels, 0)[..., None], -1)
+  return float(np.exp(-at_label[..., 0][labels >= 0].mean()))
+
+
+def r2(outputs: np.ndarray, labels: np.ndarray) -> float:
+  """Returns 1 - squared error / variance of a regression, mean over targets.
+
+  NaN if a target is constant.
+  """
+  labels = labels.reshape(outputs.shape).astype(np.float64)
+  return float(np.mean(1 - _ratio(
+      ((outputs - labels)**2).sum(0), ((labels - labels.mean(0))**2).sum(0))))
+
+
 BUILT_IN: dict[str, Metric] = {
     'per_class_accuracy': per_class_accuracy,
     'balanced_accuracy': balanced_accuracy, 'confusion': confusion, 'f1': f1,
-    'auroc': auroc, 'top5': top5, 'ece': ece}
+    'auroc': auroc, 'average_precision': average_precision, 'top5': top5,
+    'ece': ece, 'perplexity': perplexity, 'r2': r2}
+# Tasks of built-in metrics; of the others classification only.
+_TASKS: dict[Metric, tuple[str, ...]] = {
+    auroc: ('classification', 'multilabel'),
+    average_precision: ('classification', 'multilabel'),
+    perplexity: ('classification', 'tokens'), r2: ('regression',)}
 
 
 def names_in(flag: str) -> list[str]:
@@ -234,12 +285,12 @@ def names(metrics: Mapping[str, Metric], labels: np.ndarray, num_classes: int,
   Raises:
     UserError: see `compute`; or if the task is not that of a built-in metric.
   """
-  of_classes = [name for name, metric in metrics.items()
-                if metric in BUILT_IN.values()]
-  if of_classes and task != 'classification':
-    raise UserError(
-        f'metrics={of_classes[0]}', 'is for the task classification', task,
-        'Remove it, or give a function of your own')
+  for name, metric in metrics.items():
+    tasks = _TASKS.get(metric, ('classification',))
+    if metric in BUILT_IN.values() and task not in tasks:
+      raise UserError(
+          f'metrics={name}', f'is for the task {" or ".join(tasks)}', task,
+          'Remove it, or give a function of your own')
   if not metrics:
     return []
   positions = labels.shape[1:] if task == 'tokens' else ()

@@ -87,7 +87,8 @@ def test_of_equal_logits_the_first_five_classes_are_the_top5():
 def test_results_are_json_and_means_over_models():
   found = metrics.compute(
       {**metrics.BUILT_IN, 'own': lambda z, y: {'sum': z.sum(), 'n': len(y)}}
-      | {'top5': lambda z, y: np.inf}, LOGITS[None], LABELS)
+      | {'top5': lambda z, y: np.inf, 'r2': lambda z, y: 1.}, LOGITS[None],
+      LABELS)
   assert json.loads(json.dumps(found, allow_nan=False)) == found
   assert found['per_class_accuracy'] == [.5, .5, None, None]
   assert found['confusion'][0] == [1, 1, 0, 0]
@@ -245,3 +246,66 @@ def test_a_metric_with_the_name_of_a_result_of_the_task_is_not_that_result():
   assert line == {
       'x_accuracy': .75, 'x_accuracy_weighted': .75, 'x_accuracy_std': .25,
       'x_accuracy_worst_tenth': .5, 'x_accuracy_worst': .5, 'x_loss': 1.5}
+
+
+def test_average_precision_equals_scikit_learns(case):
+  logits, labels = case
+  logits[::7] = logits[0]  # ties
+  p = np.exp(logits.astype(np.float64))
+  p /= p.sum(1, keepdims=True)
+  assert metrics.average_precision(logits, labels) == pytest.approx(
+      sklearn.metrics.average_precision_score(
+          np.eye(8)[labels][:, :7], p[:, :7], average='macro'))
+
+
+def test_metrics_of_several_labels_equal_scikit_learns(case):
+  logits, labels = case
+  several = (np.eye(8)[labels] + np.eye(8)[labels[::-1]] > 0)[:, :7]
+  for ours, theirs in ((metrics.auroc, sklearn.metrics.roc_auc_score), (
+      metrics.average_precision, sklearn.metrics.average_precision_score)):
+    assert ours(logits[:, :7], several.astype(np.int32)) == pytest.approx(
+        theirs(several, logits[:, :7], average='macro'))
+
+
+def test_perplexity_equals_that_of_the_log_loss(case):
+  """Also of tokens at positions, where -1 does not count."""
+  logits, labels = case
+  p = np.exp(logits.astype(np.float64))
+  p /= p.sum(1, keepdims=True)
+  expected = np.exp(sklearn.metrics.log_loss(labels, p, labels=np.arange(8)))
+  assert metrics.perplexity(logits, labels) == pytest.approx(expected)
+  tokens = labels.reshape(50, 4).copy()
+  tokens[:, 1] = -1
+  assert metrics.perplexity(logits.reshape(50, 4, 8), tokens) == pytest.approx(
+      np.exp(sklearn.metrics.log_loss(
+          labels[np.arange(200) % 4 != 1], p[np.arange(200) % 4 != 1],
+          labels=np.arange(8))))
+
+
+def test_r2_equals_scikit_learns(case):
+  outputs = case[0][:, :3]
+  targets = (outputs + np.random.RandomState(0).randn(200, 3) * [1, 2, 9]
+             ).astype(np.float32)
+  assert metrics.r2(outputs, targets) == pytest.approx(
+      sklearn.metrics.r2_score(targets, outputs), abs=1e-6)
+  assert metrics.r2(outputs[:, :1], targets[:, 0]) == pytest.approx(
+      sklearn.metrics.r2_score(targets[:, 0], outputs[:, 0]), abs=1e-6)
+  assert np.isnan(metrics.r2(outputs, np.ones_like(targets)))
+
+
+@pytest.mark.parametrize('name, task', [
+    ('f1', 'multilabel'), ('r2', 'classification'), ('auroc', 'tokens'),
+    ('perplexity', 'regression')])
+def test_metrics_of_other_tasks_are_refused(name, task):
+  with pytest.raises(UserError, match=f'metrics={name} is for .*got {task}'):
+    metrics.names({name: metrics.BUILT_IN[name]}, np.zeros((4, 2), int), 2,
+                  task)
+
+
+def test_metrics_of_tasks_are_recorded_fields():
+  for name, task, labels in (
+      ('perplexity', 'tokens', np.zeros((4, 3), int)),
+      ('r2', 'regression', np.zeros((4, 2))),
+      ('average_precision', 'multilabel', np.ones((4, 2)))):
+    assert metrics.names(
+        {name: metrics.BUILT_IN[name]}, labels, 2, task) == [name]
