@@ -11,6 +11,9 @@ recipe   The paper's CIFAR-10 setting (10 clients, Dirichlet 0.5, the split of
          PyTorch: pip install '.[bench]'.
 resnets  The same sides with ResNet-18 and ResNet-50, without augmentation: two
          clients of 128 examples, batches of 64.
+vit      The same sides with ViT-tiny, without augmentation: ten clients of 64
+         examples, batches of 32. Images of 32x32 are 8x8 patches. moon_jax has
+         ten lanes, or as many as it chooses. PyTorch's network is timm's.
 scaling  moon_jax alone, in three tables, because examples per second are
          comparable only at the same batch size. Two tables split all examples
          iid over the clients, which all take part in each round: in batches of
@@ -44,7 +47,14 @@ _CASES = {  # part -> case -> fields of its configuration
     'resnets': {f'{model}, {method}': {
         'algorithm': method, 'num_clients': 2, 'augment': False, 'model': model}
                 for model in ('resnet18', 'resnet50') for method in _METHODS},
+    'vit': {f'vit, fedavg{suffix}': {
+        'algorithm': 'fedavg', 'num_clients': 10, 'augment': False,
+        'batch_size': 32, 'model': 'vit(patch_size=4)', 'lanes': num_lanes}
+            for suffix, num_lanes in ((', 10 lanes', 10), ('', 0))},
 }
+_SIZES = {  # clients per round and examples of each
+    'resnets': {'cohort_size': 2, 'client_size': 128},
+    'vit': {'cohort_size': 10, 'client_size': 64}}
 _SIDES = {'ours': sides.ours, 'theirs': sides.theirs,
           'processes': functools.partial(sides.theirs, is_parallel=True)}
 # Layers of the paper's network, in multiply-adds.
@@ -66,13 +76,13 @@ def main() -> None:
       help='directory that contains CIFAR-10; without it images are noise')
   add('--num_examples', type=int, default=_CIFAR10_SIZE,
       help='number of noise examples')
-  add('--part', choices=('recipe', 'resnets', 'scaling', 'all'),
+  add('--part', choices=(*_CASES, 'scaling', 'all'),
       default='all', help='what to measure')
   add('--repeats', type=int, default=5,
       help='timed rounds after the two warm-up rounds (default: 5)')
   add('--case', action='append',
-      choices=[*_CASES['recipe'], *_CASES['resnets']],
-      help='case of recipe or resnets; may be repeated (default: all)')
+      choices=[case for part in _CASES.values() for case in part],
+      help='case of recipe, resnets or vit; may be repeated (default: all)')
   add('--side', choices=_SIDES, action='append', help='moon_jax (ours), '
       'PyTorch with one thread per core (theirs), or PyTorch with one process '
       'per core (processes, CPUs only); may be repeated (default: all)')
@@ -120,7 +130,7 @@ def run_cases(args: argparse.Namespace, part: str) -> dict:
   names = [name for name in _SIDES if name in (args.side or _SIDES)]
   is_recipe = part == 'recipe'
   results = common.describe('bench') | {'cases': {}}
-  if 'ours' in names and len(names) > 1:
+  if 'ours' in names and len(names) > 1 and part in sides.COMPARED:
     results['differences'] = common.run(sides.agreement, args.device, part)
     print(f'both sides agree: {results["differences"]}', flush=True)
   if 'ours' in names and is_recipe:
@@ -129,8 +139,8 @@ def run_cases(args: argparse.Namespace, part: str) -> dict:
     if args.case and name not in args.case:
       continue
     case = pair(_task(args, **fields) | (
-        {'cohort_size': args.num_clients_timed} if is_recipe else
-        {'cohort_size': 2, 'client_size': 128}), names)
+        {'cohort_size': args.num_clients_timed} if is_recipe
+        else _SIZES[part]), names)
     print(f'{name}: ' + ', '.join(
         f'{side} {case[side]["examples_per_second"]:,.1f} examples/s'
         for side in names), flush=True)
@@ -246,10 +256,21 @@ def recipe_markdown(results: dict) -> str:
       'PyTorch, a process per core': cell('processes', rate, form=rate_text),
       'ratio to processes': cell('ratio_to_processes'),
       'compiling, s': cell('ours', 'compile_seconds', form=_SECONDS)}
+  titles = {'ours': 'moon_jax', 'theirs': 'one process',
+            'processes': 'the processes'}
+  columns |= {f'peak memory of {title}, GB': functools.partial(_peak, side)
+              for side, title in titles.items()}
   if 'rates' in results:
     columns |= {'of the float32 product 1024^3': cell('fraction_of_gemm_1024'),
                 "of conv1's": cell('fraction_of_gemm_conv1')}
   return common.table(columns, results['cases'].items())
+
+
+def _peak(side, row):
+  """Returns the peak memory of a side of a case, '' if it was not measured."""
+  repeats = row[1].get(side, {}).get('repeats', [{}])
+  peak = repeats[-1].get('peak_bytes')
+  return '' if peak is None else f'{peak / 1e9:.2f}'
 
 
 def rate_text(rate: float) -> str:

@@ -8,6 +8,9 @@ the noise that replaces CIFAR-10, "cohort_size" the number of clients per round,
 
 from collections.abc import Iterator
 import dataclasses
+import multiprocessing
+import pathlib
+import re
 import resource
 import statistics
 import sys
@@ -26,7 +29,7 @@ WARM_UP = 2  # rounds; MOON has previous models from the second round on
 # Part -> what is compared -> fields of its configuration, rounds, tolerance.
 # Residual networks amplify differences in further steps, and ResNet-50 in its
 # gradient (docs/numerics.md).
-_COMPARED = {
+COMPARED = {
     'recipe': {name: ({'algorithm': name, 'local_epochs': 4}, 3, 1e-5)
                for name in ('fedavg', 'moon')},
     'resnets': {
@@ -62,7 +65,8 @@ def ours(task: Task) -> Iterator[dict]:
          'lanes': simulation.num_lanes} | _device()
   while True:
     record = simulation.run_round()
-    yield {'num_examples': record.num_examples, 'seconds': record.seconds}
+    yield {'num_examples': record.num_examples, 'seconds': record.seconds,
+           'peak_bytes': peak_bytes()}
 
 
 def theirs(task: Task, is_parallel: bool = False) -> Iterator[dict]:
@@ -87,7 +91,9 @@ def theirs(task: Task, is_parallel: bool = False) -> Iterator[dict]:
     if task['device'] != 'cpu':
       torch.cuda.synchronize()
     yield {'num_examples': num_examples,
-           'seconds': time.perf_counter() - start}
+           'seconds': time.perf_counter() - start,
+           'peak_bytes': peak_bytes() + sum(map(
+               _peak_bytes_of, multiprocessing.active_children()))}
 
 
 def scaling(task: Task) -> dict:
@@ -148,6 +154,15 @@ def peak_bytes() -> int:
   return peak if sys.platform == 'darwin' else peak * 1024  # bytes on macOS
 
 
+def _peak_bytes_of(process):
+  """Returns the peak memory of another process; 0 where it is not known."""
+  try:
+    text = pathlib.Path(f'/proc/{process.pid}/status').read_text()
+  except OSError:
+    return 0
+  return 1024 * int(re.search(r'VmHWM:\s+(\d+)', text)[1])
+
+
 def inputs(task: Task) -> tuple[Config, Dataset, list[np.ndarray]]:
   """Returns the configuration, the data set, and each client's examples."""
   config = checks.validate(Config(**task['config']))
@@ -190,7 +205,7 @@ def agreement(device: str, part: str = 'recipe') -> dict[str, float]:
     ValueError: if a difference is above its tolerance.
   """
   found = {}
-  for name, (fields, num_rounds, tolerance) in _COMPARED[part].items():
+  for name, (fields, num_rounds, tolerance) in COMPARED[part].items():
     losses, weights = _differences(Config(**fields), num_rounds, device)
     if not (losses <= tolerance and weights <= tolerance):  # or NaN
       raise ValueError(f'{name}: moon_jax and PyTorch must differ by at most '

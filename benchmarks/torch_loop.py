@@ -114,8 +114,26 @@ def _conv(num_in, num_out, size, stride):
   return nn.Conv2d(num_in, num_out, size, stride, size // 2, bias=False)
 
 
+class ViT(nn.Module):
+  """ViT-tiny of timm for 32x32 images in patches of 4; needs timm."""
+
+  def __init__(self, num_classes: int):
+    super().__init__()
+    from timm.models.vision_transformer import VisionTransformer
+
+    self.net = VisionTransformer(
+        img_size=32, patch_size=4, embed_dim=192, depth=12, num_heads=3,
+        num_classes=num_classes)
+
+  def forward(self, x_BCHW):
+    h = self.net.forward_features(x_BCHW)[:, 0]
+    return h, self.net.head(h)
+
+
 def network(name: str, num_classes: int, num_channels: int = 3) -> nn.Module:
-  """Returns simple_cnn, resnet18 or resnet50."""
+  """Returns simple_cnn, resnet18, resnet50 or vit."""
+  if name == 'vit':
+    return ViT(num_classes)
   if name == 'resnet18':
     return ResNet(num_classes, (2, 2, 2, 2), is_bottleneck=False)
   if name == 'resnet50':
@@ -143,7 +161,7 @@ class Loop:
     """Moves the data to PyTorch's device and initialises the global model.
 
     The configuration must have fedavg, or moon with one negative; simple_cnn,
-    resnet18 or resnet50; and sgd. Images have 32x32 pixels; `clients` are
+    resnet18, resnet50 or vit; and sgd. Images have 32x32 pixels; `clients` are
     indices of examples.
     """
     torch.manual_seed(config.seed)

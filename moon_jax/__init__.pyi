@@ -72,18 +72,22 @@ from .methods.qfedavg import qfedavg
 from .methods.scaffold import scaffold, with_control_variates
 from .methods.solo import solo
 from .models import (
+  bert,
   char_lstm,
+  gpt2,
   joint,
   mlp,
   resnet18,
   resnet50,
   simple_cnn,
   transformer,
+  vit,
 )
 from .models.adapters import freeze, lora
 from .models.base import Model, Outputs
 from .models.convolution import conv_general_dilated, fast_on_cpus
 from .models.nnx import from_nnx
+from .models.pretrained import read_weights
 from .models.user import from_flax
 from .results import client_results, results
 from .runs.grid import Sweep

@@ -9,11 +9,14 @@ import runpy
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import moon_jax as mj
+from moon_jax import errors
 from moon_jax.data import cohort as cohort_lib
 from moon_jax.runs import run
 from moon_jax.simulation import checks
+from support import pretrained
 from support.docs_pages import (
   commands,
   config_of,
@@ -147,6 +150,37 @@ def test_the_python_examples_of_models_run(capsys):
                   'user_model.md')
   params = names['model'].init(jax.random.key(0), None)['params']
   assert params['hidden/kernel'].shape == (1024, 64)
+
+
+def test_the_programs_and_the_error_about_pretrained_weights(here, capsys):
+  """With random weights for those that readers download."""
+  shapes = {'cls_token': (1, 1, 192), 'pos_embed': (1, 197, 192),
+            'patch_embed.proj.weight': (192, 3, 16, 16),
+            'patch_embed.proj.bias': (192,), 'norm.weight': (192,),
+            'norm.bias': (192,), 'head.weight': (1000, 192),
+            'head.bias': (1000,)}
+  for i in range(12):
+    for name, *shape in (
+        ('norm1', 192), ('attn.qkv', 576, 192), ('attn.proj', 192, 192),
+        ('norm2', 192), ('mlp.fc1', 768, 192), ('mlp.fc2', 192, 768)):
+      shapes |= {f'blocks.{i}.{name}.weight': shape,
+                 f'blocks.{i}.{name}.bias': shape[:1]}
+  pathlib.Path('vit_tiny').mkdir()
+  safetensors.numpy.save_file(
+      pretrained.draw(shapes), 'vit_tiny/model.safetensors')
+  first, own = programs(page('pretrained'))
+  names = execute(first, 'pretrained.md')
+  assert len(capsys.readouterr().out.splitlines()) == 2
+  execute(own, 'pretrained.md', names)
+  assert capsys.readouterr().out == '(3, 3, 1, 8)\n'
+  command, = commands(page('pretrained'))
+  assert config_of(command).args('model')['patch_size'] == 4
+  printed, = re.findall(r'^moon_jax.train: (.*)', page('pretrained'), re.M)
+  model = mj.vit(10, init='vit_tiny', patch_size=4, num_layers=13)
+  with errors.of_command(), pytest.raises(mj.UserError) as error:
+    jax.eval_shape(model.init, jax.random.key(0), np.zeros(
+        (1, 32, 32, 3), np.float32))
+  assert str(error.value) == printed
 
 
 def test_held_out_data_is_measured(here, capsys):

@@ -166,8 +166,9 @@ class Config:
 
   model: Part = part(
       'simple_cnn',
-      'Network: simple_cnn, resnet18 and resnet50 for images; mlp for '
-      'features or images; char_lstm and transformer for tokens; or your own. '
+      'Network: simple_cnn, resnet18, resnet50 and vit for images; mlp for '
+      'features or images; char_lstm, transformer, bert and gpt2 for tokens; '
+      'or your own. init=PATH takes weights of PyTorch (docs/pretrained.md). '
       'projection_dim=None leaves out the projection head.',
       topic='Model', is_common=True, page='user_model.md')
   init_from: str = flag(

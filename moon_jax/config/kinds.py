@@ -97,7 +97,7 @@ KINDS: dict[str, Kind] = {
         result='collections.abc:Callable'),
     'model': Kind(
         _in('models', 'simple_cnn', 'resnet18', 'resnet50', 'mlp', 'char_lstm',
-            'transformer'), 'resnet18(norm=group)',
+            'transformer', 'vit', 'bert', 'gpt2'), 'resnet18(norm=group)',
         by_name=('num_classes', 'num_tokens', 'rngs'),
         returns='a Flax module or a moon_jax.Model',
         values=('num_classes', 'num_tokens', 'task')),

@@ -44,7 +44,8 @@ VALUES = {flag: by_word(table) for flag, table in {
         'simple_cnn': 'cnn simplecnnmnist smallcnn lenet',
         'resnet50': 'resnet50cifar10 resnet50cifar100',
         'char_lstm': 'lstm rnn charrnn stackedlstm',
-        'transformer': 'gpt decoder', 'mlp': 'dnn fc fcn'},
+        'transformer': 'decoder', 'gpt2': 'gpt', 'bert': 'encoder',
+        'vit': 'visiontransformer deit', 'mlp': 'dnn fc fcn'},
     'algorithm': {
         'solo': 'local localonly localtraining standalone',
         'centralized': 'central allin pooled',

@@ -17,9 +17,9 @@ import numpy as np
 
 from moon_jax import user_code
 from moon_jax.config import parts
-from moon_jax.config.parts import checked, FromRun, Part
+from moon_jax.config.parts import checked, File, FromRun, Natural, Part
 from moon_jax.errors import require, setting, UserError
-from moon_jax.models import base, networks, user
+from moon_jax.models import base, networks, pretrained, transformers, user
 from moon_jax.models import joint as joint
 from moon_jax.models.arithmetic import Arithmetic
 
@@ -34,6 +34,9 @@ MODELS: dict[str, Callable[[base.Options], nn.Module]] = {
     'mlp': networks.MLP,
     'char_lstm': networks.CharLSTM,
     'transformer': networks.Transformer,
+    'vit': transformers.ViT,
+    'bert': transformers.Bert,
+    'gpt2': transformers.GPT2,
 }
 
 _Norm = Literal['batch', 'group']
@@ -42,6 +45,14 @@ _Dtype = Literal['float32', 'bfloat16', 'float64']
 _Precision = Literal['highest', 'tf32x3', 'tf32', 'bfloat16']
 _Convolution = Literal['im2col', 'native']
 _Dim = Annotated[int, Ge(1)] | None  # of the projection
+_Count = Annotated[int, Ge(1)] | None  # None for that of the size
+_Token = Annotated[int, Ge(0)] | None
+_Stem = Literal['cifar', 'imagenet'] | None
+# Widths and numbers of layers. Heads of the attention have 64 units.
+_VIT = {'tiny': (192, 12), 'small': (384, 12), 'base': (768, 12)}
+_BERT = {'tiny': (128, 2), 'mini': (256, 4), 'small': (512, 4),
+         'medium': (512, 8), 'base': (768, 12)}
+_GPT2 = {'distil': (768, 6), 'small': (768, 12), 'medium': (1024, 24)}
 
 
 @checked
@@ -49,7 +60,7 @@ def make(name: str, num_classes: FromRun[int], projection_dim: _Dim = 256,
          dtype: _Dtype = 'float32', norm: _Norm = 'batch', num_tokens: int = 0,
          precision: _Precision = 'highest',
          convolution: _Convolution = 'im2col', task: str = 'classification',
-         **fields: int) -> Model:
+         **fields: Any) -> Model:
   """Returns the network `name`, a key of `MODELS`.
 
   The other arguments are those of `base.Options` and `Arithmetic`, and fields
@@ -85,31 +96,156 @@ def simple_cnn(num_classes: FromRun[int], projection_dim: _Dim = 256, *,
 
 
 def resnet18(num_classes: FromRun[int], projection_dim: _Dim = 256, *,
-             norm: _Norm = 'batch', dtype: _Dtype = 'float32',
-             precision: _Precision = 'highest',
+             init: File = '', keep_head: bool = False, stem: _Stem = None,
+             resize: Natural = 0, norm: _Norm = 'batch',
+             dtype: _Dtype = 'float32', precision: _Precision = 'highest',
              convolution: _Convolution = 'im2col') -> Model:
   """Returns ResNet-18 for small images; see `resnet50` for the arguments."""
-  return make('resnet18', num_classes, projection_dim, dtype, norm,
-              precision=precision, convolution=convolution)
+  return _resnet('resnet18', num_classes, projection_dim, init, keep_head, stem,
+                 resize, dtype, norm, precision, convolution)
 
 
 def resnet50(num_classes: FromRun[int], projection_dim: _Dim = 256, *,
-             norm: _Norm = 'batch', dtype: _Dtype = 'float32',
-             precision: _Precision = 'highest',
+             init: File = '', keep_head: bool = False, stem: _Stem = None,
+             resize: Natural = 0, norm: _Norm = 'batch',
+             dtype: _Dtype = 'float32', precision: _Precision = 'highest',
              convolution: _Convolution = 'im2col') -> Model:
   """Returns ResNet-50 for small images, the paper's network for CIFAR-100.
 
   Args:
     num_classes: number of logits.
     projection_dim: length of the projection z; None leaves the head out.
+    init: file of weights of torchvision or timm (docs/pretrained.md).
+    keep_head: whether the output layer is that of the file.
+    stem: "cifar", a 3x3 convolution, or "imagenet", one of 7x7 and stride 2,
+      and pooling; None is "imagenet" with `init` and otherwise "cifar".
+    resize: side in pixels to which images are resized on the device; 0 leaves
+      them.
     norm: "batch", whose running statistics are averaged with the parameters, or
       "group".
     dtype: "float32" or "bfloat16".
     precision: "highest", "tf32x3", "tf32" or "bfloat16".
     convolution: "im2col" or "native" (cuDNN on NVIDIA GPUs).
   """
-  return make('resnet50', num_classes, projection_dim, dtype, norm,
-              precision=precision, convolution=convolution)
+  return _resnet('resnet50', num_classes, projection_dim, init, keep_head, stem,
+                 resize, dtype, norm, precision, convolution)
+
+
+def _resnet(name, num_classes, projection_dim, init, keep_head, stem, resize,
+            dtype, norm, precision, convolution):
+  _check_head(keep_head, projection_dim)
+  return pretrained.initialized(make(
+      name, num_classes, projection_dim, dtype, norm, precision=precision,
+      convolution=convolution, resize=resize,
+      stem=stem or ('imagenet' if init else 'cifar')),
+                                init, 'resnet', keep_head)
+
+
+def vit(num_classes: FromRun[int], projection_dim: _Dim = None, *,
+        size: Literal['tiny', 'small', 'base'] = 'tiny', init: File = '',
+        keep_head: bool = False, patch_size: Annotated[int, Ge(1)] = 16,
+        resize: Natural = 0, width: _Count = None, num_layers: _Count = None,
+        num_heads: _Count = None, dtype: _Dtype = 'float32',
+        precision: _Precision = 'highest') -> Model:
+  """Returns a vision transformer, as timm and Hugging Face have it.
+
+  See `resnet50` for the other arguments.
+
+  Args:
+    size: width and number of layers: 192 and 12 (tiny), 384 and 12 (small), 768
+      and 12 (base).
+    init: file of weights of timm or Hugging Face (docs/pretrained.md).
+    patch_size: side of a patch in pixels; weights of others are resampled.
+    width: length of the vector of a patch, instead of that of `size`.
+    num_layers: instead of that of `size`.
+    num_heads: heads of the attention; None for one per 64 units of the width.
+
+  Examples:
+    >>> model = moon_jax.vit(10, init='vit_tiny.safetensors', patch_size=4)
+  """
+  return _transformer(
+      'vit', init, keep_head, _sizes(_VIT[size], width, num_layers, num_heads),
+      num_classes, projection_dim, dtype, precision=precision,
+      patch_size=patch_size, resize=resize)
+
+
+def bert(num_classes: FromRun[int], num_tokens: FromRun[int],
+         projection_dim: _Dim = None, *, task: FromRun[str] = 'classification',
+         size: Literal['tiny', 'mini', 'small', 'medium', 'base'] = 'base',
+         init: File = '', keep_head: bool = False, pad_token: _Token = 0,
+         sep_token: _Token = None, width: _Count = None,
+         num_layers: _Count = None, num_heads: _Count = None,
+         dtype: _Dtype = 'float32', precision: _Precision = 'highest') -> Model:
+  """Returns BERT, an encoder for the classification of text.
+
+  For the task "tokens" it has logits for each. See `vit` and see `resnet50` for
+  the other arguments.
+
+  Args:
+    num_tokens: size of the vocabulary, `Dataset.num_tokens`.
+    size: width and number of layers: 128 and 2 (tiny), 256 and 4 (mini), 512
+      and 4 (small), 512 and 8 (medium), 768 and 12 (base).
+    init: file of weights of Hugging Face (docs/pretrained.md).
+    keep_head: whether the output layer is that of the file.
+    pad_token: the token that fills short texts, which others do not see; None
+      if there is none.
+    sep_token: the token after which the second text of a pair begins; None for
+      one text.
+  """
+  return _transformer(
+      'bert', init, keep_head, _sizes(
+          _BERT[size], width, num_layers, num_heads),
+      num_classes, projection_dim, dtype, precision=precision, task=task,
+      num_tokens=num_tokens, pad_token=pad_token, sep_token=sep_token)
+
+
+def gpt2(num_tokens: FromRun[int], num_classes: FromRun[int] = 0,
+         projection_dim: _Dim = None, *, task: FromRun[str] = 'tokens',
+         size: Literal['distil', 'small', 'medium'] = 'small',
+         init: File = '', keep_head: bool = False, pad_token: _Token = None,
+         width: _Count = None, num_layers: _Count = None,
+         num_heads: _Count = None, dtype: _Dtype = 'float32',
+         precision: _Precision = 'highest') -> Model:
+  """Returns GPT-2, a decoder that predicts the next tokens of text.
+
+  For the task "tokens" without projection its output layer is the embedding.
+  See `bert`, see `vit` and see `resnet50` for the other arguments.
+
+  Args:
+    size: width and number of layers: 768 and 6 (distil), 768 and 12 (small),
+      1024 and 24 (medium).
+    pad_token: the token that fills short texts on the right: a classification
+      reads the last other one; None reads the last.
+  """
+  return _transformer(
+      'gpt2', init, keep_head, _sizes(
+          _GPT2[size], width, num_layers, num_heads),
+      num_classes or num_tokens, projection_dim, dtype, precision=precision,
+      task=task, num_tokens=num_tokens, pad_token=pad_token)
+
+
+def _sizes(size, width, num_layers, num_heads):
+  """Returns the fields of a transformer; others than None replace a size."""
+  width, num_layers = width or size[0], num_layers or size[1]
+  num_heads = num_heads or max(1, width // 64)
+  require(width % num_heads == 0, 'width', 'must be a multiple of '
+          f'{setting("num_heads", num_heads)}', width, 'Change one of them')
+  return {'width': width, 'num_layers': num_layers, 'num_heads': num_heads}
+
+
+def _transformer(name, init, keep_head, sizes, num_classes, projection_dim,
+                 dtype, **options):
+  _check_head(keep_head, projection_dim)
+  return pretrained.initialized(
+      make(name, num_classes, projection_dim, dtype, **options, **sizes), init,
+      name, keep_head, sizes['num_heads'])
+
+
+def _check_head(keep_head, projection_dim):
+  require(not keep_head or projection_dim is None, 'keep_head=True',
+          'needs a network without a projection head',
+          setting('projection_dim', projection_dim),
+          f'Give {setting("projection_dim", None)}')
 
 
 def mlp(num_classes: FromRun[int], projection_dim: _Dim = 256, *,

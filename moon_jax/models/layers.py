@@ -161,20 +161,36 @@ class GroupNorm(nn.Module):
 NORMS = {'batch': BatchNorm, 'group': GroupNorm}
 
 
-def causal_attention(query_BTHD: jax.Array, key_BTHD: jax.Array,
-                     value_BTHD: jax.Array) -> jax.Array:
-  """Returns softmax(q k / sqrt(D)) v of each head; no position sees later ones.
+def attention(query_BTHD: jax.Array, key_BTHD: jax.Array,
+              value_BTHD: jax.Array, is_seen_BHTS: jax.Array | None = None
+              ) -> jax.Array:
+  """Returns softmax(q k / sqrt(D)) v of each head over the positions it sees.
 
   Products and the softmax are float32 in any dtype, [B, T, heads H, D].
+  `is_seen_BHTS` may have axes of length 1; None sees all.
   """
   q, k, v = map(wide, (query_BTHD, key_BTHD, value_BTHD))
-  length, size = q.shape[1], q.shape[3]
   dot = functools.partial(jnp.einsum, precision='highest')
-  scores_BHTS = dot('bthd,bshd->bhts', q, k) / math.sqrt(size)
-  is_seen_TS = jnp.tril(jnp.ones((length, length), bool))
-  weights_BHTS = jax.nn.softmax(
-      jnp.where(is_seen_TS[None, None], scores_BHTS, -jnp.inf))
+  scores_BHTS = dot('bthd,bshd->bhts', q, k) / math.sqrt(q.shape[3])
+  if is_seen_BHTS is not None:
+    scores_BHTS = jnp.where(is_seen_BHTS, scores_BHTS, -jnp.inf)
+  weights_BHTS = jax.nn.softmax(scores_BHTS)
   return dot('bhts,bshd->bthd', weights_BHTS, v).astype(query_BTHD.dtype)
+
+
+def causal_attention(query_BTHD: jax.Array, key_BTHD: jax.Array,
+                     value_BTHD: jax.Array) -> jax.Array:
+  """Returns `attention` in which no position sees later ones."""
+  length = query_BTHD.shape[1]
+  return attention(query_BTHD, key_BTHD, value_BTHD,
+                   jnp.tril(jnp.ones((length, length), bool))[None, None])
+
+
+def resized(images_BHWC: jax.Array, side: int) -> jax.Array:
+  """Returns images resized by cubic interpolation; 0 leaves them."""
+  num_examples, _, _, channels = images_BHWC.shape
+  return jax.image.resize(images_BHWC, (num_examples, side, side, channels),
+                          'cubic') if side else images_BHWC
 
 
 def sequence_head(features_BTF: jax.Array, options: Options) -> Outputs:

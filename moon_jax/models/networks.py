@@ -11,7 +11,7 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from moon_jax.models import base, layers
+from moon_jax.models import base, convolution, layers
 from moon_jax.models.arithmetic import Arithmetic
 from moon_jax.models.base import Options
 
@@ -183,15 +183,19 @@ class ResNet(nn.Module):
 
   He, Zhang, Ren and Sun, Deep Residual Learning for Image Recognition, CVPR
   2016, https://arxiv.org/abs/1512.03385, with a 3x3 stem of stride 1 and no
-  pooling after it. A bottleneck has its stride in the 3x3 convolution. The
-  features h are the global mean of the last stage. With a projection of size
-  256, ResNet-50, which has bottlenecks, has 28,246,948 parameters for 100
-  classes, and ResNet-18 has 11,565,386 for 10.
+  pooling after it. The stem "imagenet" is that of the paper and of torchvision:
+  7x7 with stride 2, then 3x3 maximum pooling. All layers pad as in PyTorch. A
+  bottleneck has its stride in the 3x3 convolution. The features h are the
+  global mean of the last stage. With a projection of size 256, ResNet-50, which
+  has bottlenecks, has 28,246,948 parameters for 100 classes, and ResNet-18 has
+  11,565,386 for 10. `resize` is the side to which images are resized first.
   """
 
   options: Options
   num_blocks: tuple[int, ...] = (2, 2, 2, 2)  # of the four stages
   is_bottleneck: bool = False
+  stem: str = 'cifar'  # or "imagenet"
+  resize: int = 0
 
   @nn.compact
   def __call__(self, images_BHWC, mask_B, train):
@@ -199,8 +203,14 @@ class ResNet(nn.Module):
     base.check_inputs(f'resnet{50 if self.is_bottleneck else 18}', images_BHWC,
                       'images', min_size=8)
     norm, arithmetic = self.options.norm, self.options.arithmetic
-    x = layers.Conv(64, 3, arithmetic, 1, 1, name='stem_conv')(images_BHWC)
+    is_large = self.stem == 'imagenet'
+    size, stride, padding = (7, 2, 3) if is_large else (3, 1, 1)
+    x = layers.Conv(64, size, arithmetic, stride, padding, name='stem_conv')(
+        layers.resized(images_BHWC, self.resize))
     x = nn.relu(layers.NORMS[norm](name='stem_bn')(x, mask_B, train))
+    if is_large:
+      x = convolution.fast_on_cpus(lambda x: nn.max_pool(
+          x, (3, 3), (2, 2), ((1, 1), (1, 1))))(x)
     levels = [x.mean((1, 2))]
     for stage, count in enumerate(self.num_blocks, 1):
       for i in range(count):

@@ -86,7 +86,12 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
     kind = name.partition('.')[0]
     if kind in readers:
       readers[kind](config)  # reports errors in the file first
-    if kind != 'partition' or config.partition.is_own:
+    if kind == 'model':
+      from moon_jax.models import weight_files
+
+      inputs[name] = b''.join(
+          file.read_bytes() for file in weight_files.files_of(path))
+    elif kind != 'partition' or config.partition.is_own:
       inputs[name] = files.user_path(path, name).read_bytes()
   if metrics := [name for name in config.metrics.split(',')
                  if is_user_code(name.strip())]:

@@ -146,7 +146,7 @@ def test_values_that_are_meant(flag, given, hint):
 
 
 @pytest.mark.parametrize('flag, given', [
-    ('partition', 'xyz'), ('algorithm', ''), ('model', 'vit'),
+    ('partition', 'xyz'), ('algorithm', ''), ('model', 'unet'),
     ('weighting', '-')])
 def test_other_values_have_no_suggestion(flag, given):
   assert spelling.remedy(flag, given, choices(flag)) == ''
