@@ -92,7 +92,7 @@ def _network(case, directory, images, tokens):
   if case == 'hf_vit_base':
     net, inputs = transformers.ViTForImageClassification(
         transformers.ViTConfig(num_labels=10)), images
-    make = lambda: mj.vit(10, size='base', **kept)
+    make = lambda: mj.vit(10, size='base', epsilon=1e-12, **kept)
   elif case == 'bert':
     net, inputs = transformers.BertForSequenceClassification(
         transformers.BertConfig(num_labels=2)), tokens

@@ -18,7 +18,7 @@ _MAX_CHARACTERS = 200  # of an error of a library in a message
 # returned and that raise later, in a round or while they are traced.
 _FLAGS = {'candidates': 'cohort.candidates', 'head': 'algorithm.head',
           'selection': 'cohort', **{name: f'model.{name}' for name in (
-              'init', 'num_heads', 'patch_size', 'resize')}}
+              'epsilon', 'init', 'num_heads', 'patch_size', 'resize')}}
 # Whether messages name flags, as those of commands, or arguments in Python.
 _IS_COMMAND = contextvars.ContextVar('is_command', default=False)
 # Arguments of the function that runs -> settings of the run, '' for none.

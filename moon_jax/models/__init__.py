@@ -17,7 +17,14 @@ import numpy as np
 
 from moon_jax import user_code
 from moon_jax.config import parts
-from moon_jax.config.parts import checked, File, FromRun, Natural, Part
+from moon_jax.config.parts import (
+  checked,
+  File,
+  FromRun,
+  Natural,
+  Part,
+  Positive,
+)
 from moon_jax.errors import require, setting, UserError
 from moon_jax.models import base, networks, pretrained, transformers, user
 from moon_jax.models import joint as joint
@@ -144,9 +151,9 @@ def _resnet(name, num_classes, projection_dim, init, keep_head, stem, resize,
 def vit(num_classes: FromRun[int], projection_dim: _Dim = None, *,
         size: Literal['tiny', 'small', 'base'] = 'tiny', init: File = '',
         keep_head: bool = False, patch_size: Annotated[int, Ge(1)] = 16,
-        resize: Natural = 0, width: _Count = None, num_layers: _Count = None,
-        num_heads: _Count = None, dtype: _Dtype = 'float32',
-        precision: _Precision = 'highest') -> Model:
+        resize: Natural = 0, epsilon: Positive = 1e-6, width: _Count = None,
+        num_layers: _Count = None, num_heads: _Count = None,
+        dtype: _Dtype = 'float32', precision: _Precision = 'highest') -> Model:
   """Returns a vision transformer, as timm and Hugging Face have it.
 
   See `resnet50` for the other arguments.
@@ -156,6 +163,7 @@ def vit(num_classes: FromRun[int], projection_dim: _Dim = None, *,
       and 12 (base).
     init: file of weights of timm or Hugging Face (docs/pretrained.md).
     patch_size: side of a patch in pixels; weights of others are resampled.
+    epsilon: added to variances, in most files of Hugging Face 1e-12.
     width: length of the vector of a patch, instead of that of `size`.
     num_layers: instead of that of `size`.
     num_heads: heads of the attention; None for one per 64 units of the width.
@@ -166,7 +174,7 @@ def vit(num_classes: FromRun[int], projection_dim: _Dim = None, *,
   return _transformer(
       'vit', init, keep_head, _sizes(_VIT[size], width, num_layers, num_heads),
       num_classes, projection_dim, dtype, precision=precision,
-      patch_size=patch_size, resize=resize)
+      patch_size=patch_size, resize=resize, epsilon=epsilon)
 
 
 def bert(num_classes: FromRun[int], num_tokens: FromRun[int],
@@ -238,7 +246,8 @@ def _transformer(name, init, keep_head, sizes, num_classes, projection_dim,
   _check_head(keep_head, projection_dim)
   return pretrained.initialized(
       make(name, num_classes, projection_dim, dtype, **options, **sizes), init,
-      name, keep_head, sizes['num_heads'])
+      name, keep_head, num_heads=sizes['num_heads'],
+      epsilon=options.get('epsilon', 0))
 
 
 def _check_head(keep_head, projection_dim):

@@ -46,7 +46,7 @@ class Family(NamedTuple):
   prefix: str = ''  # which may stand before all names
   ignored: str = _NONE  # names without a counterpart here
   head: str = _NONE  # names of output layers, ignored unless they are kept
-  config: Mapping[str, Any] = {}  # entries of config.json, None for num_heads
+  config: Mapping[str, Any] = {}  # entries of config.json -> what they must be
 
 
 def _matrix(old, new):
@@ -135,26 +135,28 @@ _RESNET = {
     r'layer(\d)_(\d+)/down_bn': r'layer\1.\2.downsample.1',
     r'layer(\d)_(\d+)/(\w+)': r'layer\1.\2.\3', 'out': 'fc'}
 
+_CONFIG = {'num_attention_heads': 'num_heads', 'hidden_act': 'gelu'}
 FAMILIES = {
     'vit': Family((_TIMM, _HF_VIT), 'vit.', r'pooler\..*',
                   r'(head|classifier)\..*',
-                  {'num_attention_heads': None, 'hidden_act': 'gelu'}),
+                  {**_CONFIG, 'layer_norm_eps': 'epsilon'}),
     'bert': Family((_BERT,), 'bert.', r'(cls|pooler)\..*|.*\.position_ids',
                    r'classifier\..*',
-                   {'num_attention_heads': None, 'hidden_act': 'gelu'}),
+                   {**_CONFIG, 'layer_norm_eps': 1e-12}),
     'gpt2': Family((_GPT2,), 'transformer.',
                    r'.*\.attn\.(masked_)?bias|lm_head\..*', r'score\..*',
-                   {'n_head': None, 'activation_function': 'gelu_new'}),
+                   {'n_head': 'num_heads', 'layer_norm_epsilon': 1e-5,
+                    'activation_function': 'gelu_new'}),
     'resnet': Family((_RESNET,), '', r'.*num_batches_tracked', r'fc\..*')}
 
 
 def initialized(model: Model, path: str, family: str, keeps_head: bool,
-                num_heads: int = 0) -> Model:
+                **arguments: float) -> Model:
   """Returns a network of the package that begins with the weights of a file.
 
   `family` is a key of `FAMILIES`. Unless `keeps_head` the output layer is
-  drawn, as a projection head always is. `num_heads` of the attention is what no
-  shape shows. Without a `path` the network stays as it is.
+  drawn, as a projection head always is. `arguments` of the network are compared
+  with config.json. Without a `path` the network stays as it is.
   """
   require(path or not keeps_head, 'keep_head=True', 'needs a file of weights',
           'none', f'Give {setting("init")}')
@@ -163,11 +165,11 @@ def initialized(model: Model, path: str, family: str, keeps_head: bool,
     drawn = model.init(key, inputs)
     config = weight_files.config_of(path)
     for name, value in FAMILIES[family].config.items():
-      value = value if isinstance(value, str) else num_heads
-      got = config.get(name, value)
-      require(got == value, f'init={path}', f'must have {name} {value} in its '
-              'config.json', got, 'The network computes nothing else' if
-              isinstance(value, str) else f'Give {setting("num_heads", got)}')
+      wanted = arguments.get(value, value)
+      got = config.get(name, wanted)
+      require(got == wanted, f'init={path}', f'must have {name} {wanted} in '
+              'its config.json', got, 'The network computes nothing else'
+              if wanted is value else f'Give {setting(value, got)}')
     shapes = tuple((name, x.shape) for name, x in _by_path(drawn).items())
     given = lambda: _converted(path, family, keeps_head, shapes, tuple(
         (file.stat().st_mtime_ns, file.stat().st_size)

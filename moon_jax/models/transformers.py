@@ -85,6 +85,7 @@ class ViT(nn.Module):
   num_heads: int = 3
   patch_size: int = 16
   resize: int = 0
+  epsilon: float = 1e-6  # added to variances; 1e-12 in Hugging Face's
 
   @nn.compact
   def __call__(self, images_BHWC, mask_B, train):
@@ -108,9 +109,10 @@ class ViT(nn.Module):
         jnp.broadcast_to(cls + first, (num_examples, 1, self.width)),
         x_BTF + position.reshape(1, -1, self.width)], 1)
     for i in range(self.num_layers):
-      x_BTF = Block(self.num_heads, 1e-6, arithmetic, name=f'layer{i}')(x_BTF)
+      x_BTF = Block(self.num_heads, self.epsilon, arithmetic,
+                    name=f'layer{i}')(x_BTF)
     return layers.head(
-        _norm(x_BTF[:, 0], 'norm', 1e-6, arithmetic), self.options)
+        _norm(x_BTF[:, 0], 'norm', self.epsilon, arithmetic), self.options)
 
 
 class Bert(nn.Module):

@@ -69,7 +69,7 @@ TEXTS = np.concatenate([golden.PAIRS, np.zeros_like(golden.PAIRS[:1])])
     pytest.param('timm', 'resized', golden.images(9), lambda path: mj.vit(
         5, init=path, patch_size=4, resize=16, **TINY), marks=pytest.mark.long),
     ('hf_vit', 'logits', golden.images(16), lambda path: mj.vit(
-        5, init=path, patch_size=4, **TINY)),
+        5, init=path, patch_size=4, epsilon=1e-12, **TINY)),
     ('bert', 'logits', TEXTS, lambda path: mj.bert(
         5, 20, init=path, sep_token=2, **TINY)),
     ('gpt2', 'logits', TEXTS, lambda path: mj.gpt2(
@@ -174,6 +174,10 @@ def test_heads_of_the_attention_are_those_of_config_json(tmp_path, weights):
     trace(4)
   config.write_text(json.dumps(golden.CONFIG | {'hidden_act': 'relu'}))
   with pytest.raises(mj.UserError, match='hidden_act gelu .*got relu'):
+    trace(2)
+  config.write_text(json.dumps(golden.CONFIG | {'layer_norm_eps': 1e-5}))
+  with pytest.raises(mj.UserError, match='layer_norm_eps 1e-12 .*got 1e-05. '
+                     'The network computes nothing else'):
     trace(2)
 
 
