@@ -17,8 +17,9 @@ https://arxiv.org/abs/2010.01264, algorithm 1.
 
 Paper and released code (https://github.com/diaoenmao/HeteroFL-Computation-and-
 Communication-Efficient-Federated-Learning-for-Heterogeneous-Clients) average
-uniformly (weighting="uniform"); its clients of one rate are neighbours. Before
-batch norm, which removes it, there is no scaler. Batch norm trains with the
+uniformly (weighting="uniform") and clip gradients to norm 1 (gradient_clip=1);
+clients of one rate are neighbours there. Before batch norm, which removes it,
+there is no scaler. Batch norm trains with the
 statistics of batches as there; its running statistics are averaged like the
 parameters, where that code recomputes them on all training examples before
 each evaluation. Group norm has groups of the full network's size, so that a

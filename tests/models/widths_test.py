@@ -1,10 +1,12 @@
 """Networks of smaller widths, as masks of one network."""
 
 import math
+import pathlib
 
 from flax import linen as nn
 import jax
 import jax.numpy as jnp
+from models import heterofl_golden
 import numpy as np
 import pytest
 
@@ -143,6 +145,41 @@ def test_with_one_width_it_is_fedavg_to_the_bit(algorithm):
   for w, v in zip(found, expected, strict=True):
     for name in v:
       np.testing.assert_array_equal(w[name], v[name])
+
+
+class ReleasedNetwork(nn.Module):
+  """The network of HeteroFL's released code, without normalization."""
+
+  @nn.compact
+  def __call__(self, x):
+    first, second = heterofl_golden.HIDDEN
+    x = nn.relu(nn.Conv(first, (3, 3), name='conv1')(x))
+    x = nn.relu(nn.Conv(second, (3, 3), name='conv2')(
+        nn.max_pool(x, (2, 2), (2, 2))))
+    return nn.Dense(heterofl_golden.CLASSES, name='out')(x.mean((1, 2)))
+
+
+@pytest.mark.long
+def test_heterofl_equals_its_released_network():
+  images, labels, clients = heterofl_golden.problem()
+  simulation = mj.Simulation(mj.Federation(
+      data=mj.Dataset('tiny', images, labels, images, labels, ('a', 'b', 'c'),
+                      mean=(0.,), std=(1.,)),
+      clients=clients, model=mj.from_flax(ReleasedNetwork()),
+      algorithm=mj.heterofl(heterofl_golden.RATES, layers='conv1 conv2 out'),
+      init_variables={'params': heterofl_golden.initial()},
+      weighting='uniform', shuffle=False, gradient_clip=1.,
+      optimizer=f'sgd(momentum={heterofl_golden.MOMENTUM}, '
+      f'weight_decay={heterofl_golden.DECAY})',
+      local_epochs=heterofl_golden.EPOCHS, batch_size=heterofl_golden.BATCH,
+      learning_rate=heterofl_golden.LEARNING_RATE))
+  golden = np.load(
+      pathlib.Path(__file__).with_name('heterofl_golden.npz'))
+  for t in range(heterofl_golden.ROUNDS):
+    simulation.run_round()
+    for layer, arrays in simulation.global_model()['params'].items():
+      for kind, w in arrays.items():
+        np.testing.assert_allclose(w, golden[f'{t}_{layer}_{kind}'], atol=1e-5)
 
 
 def test_rates_are_drawn_every_round():
