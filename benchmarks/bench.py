@@ -11,9 +11,10 @@ recipe   The paper's CIFAR-10 setting (10 clients, Dirichlet 0.5, the split of
          PyTorch: pip install '.[bench]'.
 resnets  The same sides with ResNet-18 and ResNet-50, without augmentation: two
          clients of 128 examples, batches of 64.
-vit      The same sides with ViT-tiny, without augmentation: ten clients of 64
-         examples, batches of 32. Images of 32x32 are 8x8 patches. moon_jax has
-         ten lanes, or as many as it chooses. PyTorch's network is timm's.
+vit      The same sides with ViT-tiny, without augmentation: ten clients, each
+         of which takes a step on 32 examples. Images of 32x32 are 8x8 patches.
+         moon_jax has ten lanes, or as many as it chooses. PyTorch's network is
+         timm's.
 scaling  moon_jax alone, in three tables, because examples per second are
          comparable only at the same batch size. Two tables split all examples
          iid over the clients, which all take part in each round: in batches of
@@ -54,7 +55,7 @@ _CASES = {  # part -> case -> fields of its configuration
 }
 _SIZES = {  # clients per round and examples of each
     'resnets': {'cohort_size': 2, 'client_size': 128},
-    'vit': {'cohort_size': 10, 'client_size': 64}}
+    'vit': {'cohort_size': 10, 'client_size': 32}}
 _SIDES = {'ours': sides.ours, 'theirs': sides.theirs,
           'processes': functools.partial(sides.theirs, is_parallel=True)}
 # Layers of the paper's network, in multiply-adds.

@@ -102,6 +102,7 @@ def simple_cnn(num_classes: FromRun[int], projection_dim: _Dim = 256, *,
               precision=precision)
 
 
+@checked
 def resnet18(num_classes: FromRun[int], projection_dim: _Dim = 256, *,
              init: File = '', keep_head: bool = False, stem: _Stem = None,
              resize: Natural = 0, norm: _Norm = 'batch',
@@ -112,6 +113,7 @@ def resnet18(num_classes: FromRun[int], projection_dim: _Dim = 256, *,
                  resize, dtype, norm, precision, convolution)
 
 
+@checked
 def resnet50(num_classes: FromRun[int], projection_dim: _Dim = 256, *,
              init: File = '', keep_head: bool = False, stem: _Stem = None,
              resize: Natural = 0, norm: _Norm = 'batch',
@@ -148,6 +150,7 @@ def _resnet(name, num_classes, projection_dim, init, keep_head, stem, resize,
                                 init, 'resnet', keep_head)
 
 
+@checked
 def vit(num_classes: FromRun[int], projection_dim: _Dim = None, *,
         size: Literal['tiny', 'small', 'base'] = 'tiny', init: File = '',
         keep_head: bool = False, patch_size: Annotated[int, Ge(1)] = 16,
@@ -177,6 +180,7 @@ def vit(num_classes: FromRun[int], projection_dim: _Dim = None, *,
       patch_size=patch_size, resize=resize, epsilon=epsilon)
 
 
+@checked
 def bert(num_classes: FromRun[int], num_tokens: FromRun[int],
          projection_dim: _Dim = None, *, task: FromRun[str] = 'classification',
          size: Literal['tiny', 'mini', 'small', 'medium', 'base'] = 'base',
@@ -207,6 +211,7 @@ def bert(num_classes: FromRun[int], num_tokens: FromRun[int],
       num_tokens=num_tokens, pad_token=pad_token, sep_token=sep_token)
 
 
+@checked
 def gpt2(num_tokens: FromRun[int], num_classes: FromRun[int] = 0,
          projection_dim: _Dim = None, *, task: FromRun[str] = 'tokens',
          size: Literal['distil', 'small', 'medium'] = 'small',

@@ -50,9 +50,16 @@ class Family(NamedTuple):
 
 
 def _matrix(old, new):
-  """Returns the matrix [new, old] that resizes, as in Pillow and timm."""
-  with jax.ensure_compile_time_eval():
-    return np.asarray(jax.image.resize(jnp.eye(old), (new, old), 'cubic'))
+  """Returns the matrix [new, old] that resizes, as in Pillow and timm.
+
+  Not by `jax.image.resize`, because a callback may not run JAX.
+  """
+  scale = max(old / new, 1)
+  centres = (np.arange(new)[:, None] + .5) * old / new - .5
+  d = np.abs(centres - np.arange(old)) / scale
+  weights = np.where(d < 1, 1.5 * d**3 - 2.5 * d**2 + 1, np.where(
+      d < 2, -.5 * d**3 + 2.5 * d**2 - 4 * d + 2, 0))  # Keys' kernel
+  return weights / weights.sum(1, keepdims=True)
 
 
 def _resized(x, shape, matrix=_matrix):
