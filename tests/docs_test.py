@@ -232,6 +232,17 @@ def test_a_file_or_a_folder_for_each_client(title, clients, here):
   assert np.mean(measured['global_heldout_accuracy']) > .9
 
 
+def test_augmentation(here):
+  text = section('data', 'Augmentation')
+  save_modules(text)
+  [command] = commands(text)
+  cut = train(command, 'cut')['test_loss']
+  own = train(command, 'own', augmentation=re.search(
+      r"own_augmentation:jitter\([\w.=]+\)", text)[0])['test_loss']
+  usual = train(command, 'usual', augmentation='usual')['test_loss']
+  assert len({cut, own, usual}) == 3
+
+
 def test_data_larger_than_the_memory(here, capsys):
   text = section('data', 'Larger than the memory')
   pathlib.Path('big').mkdir()

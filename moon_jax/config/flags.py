@@ -266,6 +266,11 @@ class Config:
       'with reflect-padding of 4, random crop and flip; cifar100 with '
       'zero-padding of 4, random crop, flip and rotation; your own data set as '
       'it selects; others not at all.')
+  augmentation: Part = part(
+      'usual',
+      'What is done to normalized training inputs after --augment: nothing '
+      '(usual); cutout(length), a square of each image is set to the mean; or '
+      'your own.', page='data.md#augmentation')
   optimizer: Part = part(
       'sgd',
       'Local optimizer: sgd(momentum, weight_decay), adam or amsgrad; its '

@@ -113,6 +113,10 @@ KINDS: dict[str, Kind] = {
         by_name=('learning_rate',),
         returns='a transformation of optax, or a function of the learning rate '
                 'that returns one'),
+    'augmentation': Kind(
+        _in('data.augment', 'usual', 'cutout'), 'cutout(length=8)',
+        returns='a function of (key, inputs)',
+        result='collections.abc:Callable'),
     'schedule': Kind(
         _in('learning_rates', 'constant', 'cosine', 'step'), 'step(every=30)',
         {'warmup': (

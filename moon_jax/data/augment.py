@@ -5,9 +5,14 @@ accepts any inputs.
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
+from annotated_types import Ge
 import jax
 import jax.numpy as jnp
+
+from moon_jax.config.parts import checked
+from moon_jax.errors import require
 
 PAD = 4  # pixels on each side
 _MAX_DEGREES = 15.
@@ -114,6 +119,52 @@ def add_noise(key: jax.Array, inputs: jax.Array,
   noise = jax.random.normal(jax.random.fold_in(key, _NOISE), inputs.shape)
   b, c = std_BC.shape
   return inputs + noise * std_BC.reshape(b, *(1,) * (inputs.ndim - 2), c)
+
+
+# Functions of --augmentation, which return what is done after the above to
+# normalized inputs: (key, inputs) -> inputs, or None for nothing.
+
+
+def usual() -> None:
+  """Adds nothing to the data set's own augmentation: the default."""
+
+
+@checked
+def cutout(length: Annotated[int, Ge(2)] = 8
+           ) -> Callable[[jax.Array, jax.Array], jax.Array]:
+  """Sets a square at a random place of each image to the mean of the data.
+
+  The center is uniform over the image, so a part of the square may be outside.
+  Source: DeVries and Taylor, 2017, https://arxiv.org/abs/1708.04552.
+
+  Args:
+    length: side of the square in pixels; an odd one is lowered by 1, as in the
+      released code.
+  """
+  def augment(key, images_BHWC):
+    require(images_BHWC.ndim == 4, 'augmentation=cutout', 'needs images',
+            f'inputs of shape {list(images_BHWC.shape[1:])}', 'Remove it')
+    u_B2 = jax.random.uniform(key, (len(images_BHWC), 2))
+    size_12 = jnp.array([images_BHWC.shape[1:3]], jnp.float32)
+    return cut(
+        images_BHWC, jnp.floor(u_B2 * size_12).astype(jnp.int32), length)
+
+  return augment
+
+
+def cut(images_BHWC: jax.Array, center_B2: jax.Array,
+        length: int) -> jax.Array:
+  """Returns images with 0 from center - length // 2 to center + length // 2.
+
+  The end does not count; rows and columns of centers are int [B, 2].
+  """
+  half = length // 2
+  is_cut = []
+  for axis, size in enumerate(images_BHWC.shape[1:3]):
+    offset_BS = jnp.arange(size)[None] - center_B2[:, axis, None]
+    is_cut.append((offset_BS >= -half) & (offset_BS < half))
+  is_cut_BHW = is_cut[0][:, :, None] & is_cut[1][:, None]
+  return jnp.where(is_cut_BHW[..., None], 0, images_BHWC)
 
 
 AUGMENTATIONS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {

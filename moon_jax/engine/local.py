@@ -29,10 +29,11 @@ from moon_jax.models.base import Variables
 from moon_jax.optimizers import Optimizer
 from moon_jax.topologies.base import STAR, Topology
 
-# Folded into the key of a step, for draws of the network and of the loss; too
-# large to collide with a split key.
+# Folded into the key of a step, for draws of the network, of the loss and of
+# `RoundProgram.augmentation`; too large to collide with a split key.
 _DROPOUT = 0x64726f70
 _LOSS = 0x6c6f7373
+_AUGMENT = 0x61756720
 
 # Folded into the key of a run, round and client, for `View.key`, and into that
 # of a run and round, for the server; larger than all steps and clients.
@@ -55,6 +56,8 @@ class RoundProgram(NamedTuple):
   clip_gradients: bool = False  # whether to clip them to hparams gradient_clip
   unused_hparams: tuple[str, ...] = ()  # see moon_jax.optimizers.make
   topology: Topology = STAR
+  # key, normalized inputs
+  augmentation: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
 
 class TrainData(NamedTuple):
@@ -146,6 +149,8 @@ def step(program: RoundProgram, lane: Lane, job: Job, step_in_job: jax.Array,
                             program.augment_fn(key, stored.inputs)))
   if stored.noise_std is not None:
     inputs = augment.add_noise(key, inputs, stored.noise_std)
+  if program.augmentation is not None:
+    inputs = program.augmentation(jax.random.fold_in(key, _AUGMENT), inputs)
   batch = Batch(inputs, stored.labels, mask_B, step=step_in_job)
   if frozen_B is None:
     frozen_B = program.algorithm.frozen(program.model, batch, job.view)

@@ -163,6 +163,7 @@ def federation_values(federation: Federation) -> dict[str, Hashable]:
           data.train_labels, data.test_labels, data.mean, data.std,
           data.augmentation, data.task, federation.input_noise_std))),
       'model': _value(federation.model),
+      'augmentation': _value(federation.augmentation),
       'optimizer': _value(federation.optimizer._replace(hparams={})),
       'algorithm': _value(federation.algorithm),
       'topology': _value(federation.topology),

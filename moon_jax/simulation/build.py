@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from moon_jax import errors, learning_rates, models, optimizers
+from moon_jax import errors, learning_rates, models, optimizers, user_code
 from moon_jax.config import Config, Part
 from moon_jax.config import parts as parts_lib
 from moon_jax.config.kinds import DATA_ATTACKS
@@ -107,7 +107,7 @@ def from_valid(config: Config, dataset: Dataset | None = None,
       **{name: getattr(config, name) for name in SETTINGS},
       'optimizer': config.optimizer, 'topology': registry.topology_of(config),
       'data': dataset, 'clients': parts.clients, 'model': network,
-      'groups': _groups(config),
+      'groups': _groups(config), 'augmentation': _augmentation(config),
       'algorithm': algorithm, 'rounds': _with_dropout(config, rounds),
       'learning_rate': learning_rates.make(config),
       'planned_rounds': config.num_rounds,
@@ -123,6 +123,12 @@ def from_valid(config: Config, dataset: Dataset | None = None,
   if rounds.needs_history:  # errors in a user's function show at once
     processes.run_on_first_process(lambda: made.first_cohorts(1))
   return made
+
+
+def _augmentation(config):
+  made = parts_lib.make('augmentation', config.augmentation)
+  return user_code.named('augmentation', config.augmentation.name, made) if (
+      config.augmentation.is_own) else made
 
 
 def _as_seen(config, parts, dataset):

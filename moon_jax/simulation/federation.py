@@ -4,7 +4,7 @@ On the command line a `moon_jax.Config` describes it, and
 `moon_jax.simulation.build` makes it; in Python it can be made directly.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import math
 from typing import Any
@@ -72,6 +72,9 @@ class Federation:
     batch_size: examples per local step.
     last_batch: whether to "drop" or "keep" the last short batch of an epoch.
     augment: whether training images are augmented with `data.augmentation`.
+    augmentation: what is done after it to batches of normalized inputs, a
+      function `(key, inputs) -> inputs` such as
+      `moon_jax.data.augment.cutout(8)`; None does nothing.
     shuffle: whether examples are reshuffled in each local epoch; otherwise each
       epoch has the same batches, sorted by class if labels are classes.
     weighting: weights of the average, "examples", "uniform" or "batches".
@@ -146,6 +149,7 @@ class Federation:
   batch_size: int = _setting('batch_size')
   last_batch: str = _setting('last_batch')
   augment: bool = _setting('augment')
+  augmentation: Callable[[Any, Any], Any] | None = None
   shuffle: bool = _setting('shuffle')
   weighting: str = _setting('weighting')
   on_nan: str = _setting('on_nan')

@@ -96,6 +96,7 @@ def _check_parts(federation):
       federation.clients, len(data.train_labels), 'clients[{}]'))
   _check_algorithm(federation)
   _check_functions(federation)
+  _check_augmentation(federation)
   _check_rounds(federation)
   _check_topology(federation)
   groups, num_clients = federation.groups, federation.num_clients
@@ -111,6 +112,21 @@ def _check_parts(federation):
   require(std is None or np.isfinite(std).all() and np.min(std) >= 0,
           'input_noise_std', 'must have finite numbers of 0 or more',
           _short(std), '0 adds no noise to an example')
+
+
+def _check_augmentation(federation):
+  augment, data = federation.augmentation, federation.data
+  if augment is None:
+    return
+  require(callable(augment) and not data.num_tokens, 'augmentation',
+          'must be a function of (key, inputs), for inputs that are no tokens',
+          'tokens' if data.num_tokens else _short(augment), 'Remove it')
+  batch = jax.ShapeDtypeStruct((2, *data.train_inputs.shape[1:]), np.float32)
+  made: Any = jax.eval_shape(augment, jax.random.key(0), batch)
+  require(hasattr(made, 'shape') and (made.shape, made.dtype) == (
+      batch.shape, batch.dtype), 'augmentation', 'must return inputs as it '
+          f'gets them, float32 {list(batch.shape)}', _short(made),
+          'Correct the function')
 
 
 def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:

@@ -154,13 +154,15 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
       keep_models=(federation.evaluate_clients or federation.keep_local_models
                    or len(federation.new_clients) > 0
                    or federation.topology.needs_updates),
-      topology=federation.topology,
+      topology=federation.topology, augmentation=federation.augmentation,
       clip_gradients=federation.gradient_clip > 0,
       unused_hparams=tuple(
           name for name in ('momentum', 'weight_decay')
           if federation.optimizer.hparams.get(name) == 0),
       freeze_once=(0 < num_train * traced.example_frozen_bytes < _MAX_FROZEN
-                   and augmentation == 'none' and not federation.local_steps
+                   and augmentation == 'none'
+                   and federation.augmentation is None
+                   and not federation.local_steps
                    and federation.local_epochs > 1
                    and federation.input_noise_std is None
                    and clients_lib.are_disjoint(federation.all_clients)))

@@ -118,3 +118,29 @@ def test_noise_is_independent_of_flips():
   noise = augment.add_noise(key, jnp.zeros(shape), jnp.ones((64, 1)))
   assert abs(np.corrcoef(
       np.ravel(noise), np.ravel(jax.random.normal(key, shape)))[0, 1]) < .05
+
+
+def test_cutout_equals_the_released_code():
+  """Cutout.__call__ of uoguelph-mlrg/Cutout, with the same centers."""
+  random = np.random.RandomState(0)
+  images = random.normal(size=(60, 9, 7, 3)).astype(np.float32)
+  centers = np.stack(
+      [random.randint(9, size=60), random.randint(7, size=60)], 1)
+  for length in 2, 5, 8:
+    expected = images.copy()
+    for image, (y, x) in zip(expected, centers):
+      y1, y2 = np.clip([y - length // 2, y + length // 2], 0, 9)
+      x1, x2 = np.clip([x - length // 2, x + length // 2], 0, 7)
+      image[y1:y2, x1:x2] = 0
+    np.testing.assert_array_equal(
+        augment.cut(images, jnp.array(centers), length), expected)
+
+
+def test_centers_of_cutout_are_uniform():
+  """Of squares of 2 rows and columns, the last ones are at the center."""
+  cut = np.asarray(jax.jit(augment.cutout(2))(
+      jax.random.key(0), np.ones((6000, 3, 4, 1), np.float32)))[..., 0] == 0
+  rows = 2 - cut[:, ::-1].any(2).argmax(1)
+  columns = 3 - cut[..., ::-1].any(1).argmax(1)
+  counts = np.bincount(4 * rows + columns, minlength=12)
+  assert abs(counts - 500).max() < 5 * np.sqrt(500)

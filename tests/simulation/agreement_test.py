@@ -85,6 +85,7 @@ def adamw(weight_decay):
     ('optimizer', 'adam'), ('optimizer', optax.sgd(.1)),
     ('optimizer', optax.sgd), ('optimizer', 'lion'),
     ('batch_size', 3), ('augment', False),
+    ('augmentation', lambda key, inputs: inputs),
     ('lanes', 2), ('evaluate_clients', True), ('keep_local_models', True),
     ('model', mlp(3)), ('algorithm', fedprox()),
     ('algorithm', scaled(2.)),
@@ -293,7 +294,8 @@ OTHER = {
     'algorithm': 'fedavg', 'aggregation': 'median', 'optimizer': 'adam',
     'server': 'adam', 'attack': 'sign_flip', 'compress': 'sign',
     'rounds': 'fedbuff(concurrency=4, buffer_size=2)',
-    'privacy': 'client(clip=1)', 'topology': 'ifca(clusters=2)'}
+    'privacy': 'client(clip=1)', 'topology': 'ifca(clusters=2)',
+    'augmentation': 'cutout'}
 
 
 def with_other(config, name):

@@ -97,6 +97,7 @@ PARTS = {
             'extended_dirichlet(classes_per_client=5)',
             'extended_dirichlet(classes_per_client=6)',
             'extended_dirichlet(classes_per_client=6, beta=5)'))],
+    'augmentation': [(_DIGITS, ('usual', 'cutout', 'cutout(length=4)'))],
     'cohort': [({'participation': .5}, (
         'uniform', 'power_of_choice', 'power_of_choice(candidates=3)', 'oort',
         'oort(exploration=0.5)', 'oort(decay=0.5)',
@@ -123,14 +124,16 @@ PARTS = {
             'scaffold', 'scaffold(form=niid_bench)'))],
     'topology': [({'num_clients': 6}, (
         'star', 'ifca(clusters=2)', 'ifca(clusters=3)',
-        'ifca(clusters=2, head=out)', 'cfl(clusters=2)', 'cfl(clusters=3)',
+        'ifca(clusters=2, head=out)', 'ifca(clusters=2, start=kmeans)',
+        'cfl(clusters=2)', 'cfl(clusters=3)',
         'cfl(clusters=2, eps1=0.3)', 'cfl(clusters=2, eps2=0.3)',
         'cfl(clusters=2, gamma=0.3)',
         'hierarchical(edges=2)', 'hierarchical(edges=3)',
         'hierarchical(edges=2, period=2)', 'gossip', 'gossip(graph=complete)',
         'gossip(graph=erdos_renyi(probability=0.7))', 'gossip(steps=2)',
         'gossip(order=mix_train)', 'gossip(graph=regular(degree=4))',
-        'epidemic', 'epidemic(peers=3)'))],
+        'epidemic', 'epidemic(peers=3)',
+        'epidemic(peers=3, oracle=True)'))],
     'server': [({}, (
         'sgd', 'sgd(learning_rate=0.5)', 'sgd(momentum=0.5)',
         'sgd(momentum=0.5, form=ema)', 'adam', 'adam(learning_rate=0.1)',
