@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow  # builds a package and starts processes: 40 s
 
 def _run(*command, **kwargs):
   return subprocess.run(
-      list(map(str, command)), text=True, capture_output=True, timeout=300,
+      list(map(str, command)), text=True, capture_output=True, timeout=1500,
       check=False, **kwargs)
 
 
@@ -117,6 +117,33 @@ def test_a_new_environment_needs_the_wheel_only(wheel, tmp_path):
   done = _run(scripts / 'moon-jax', 'show', 'run', cwd=tmp_path,
               env=environment)
   assert not done.returncode and '20 of 20 rounds' in done.stdout
+  _the_tutorial_installs_it(wheel, scripts / 'python', tmp_path, environment)
+
+
+_NOTEBOOK = '''
+import sys
+import nbclient, nbformat
+notebook = nbformat.read(sys.argv[1], as_version=4)
+nbclient.NotebookClient(notebook, timeout=900, kernel_name='python3').execute()
+shown = [output.data for cell in notebook.cells
+         for output in cell.get('outputs', ()) if 'data' in output]
+assert sum('image/png' in data for data in shown) == 3
+assert any('rounds done: 3' in data.get('text/html', '') for data in shown)
+import moon_jax
+print(moon_jax.__file__)
+'''
+
+
+def _the_tutorial_installs_it(wheel, python, directory, environment):
+  """And draws its figures in the notebook."""
+  for words in (['uninstall', '-q', '-y', 'moon_jax'],
+                ['install', '-q', 'ipykernel', 'nbclient']):
+    done = _run(python, '-m', 'pip', *words)
+    assert not done.returncode, done.stderr
+  done = _run(python, '-c', _NOTEBOOK, ROOT / 'docs' / 'tutorial.ipynb',
+              cwd=directory, env=environment | {'MOON_JAX_WHEEL': str(wheel)})
+  assert not done.returncode, done.stderr
+  assert str(directory) in done.stdout
 
 
 def test_the_index_takes_wheel_and_source(wheel, tmp_path):
