@@ -18,7 +18,7 @@ data of clients.
 Models: `simple_cnn`, `resnet18`, `resnet50`, `mlp`, `char_lstm`,
 `transformer`; `Model` and `Outputs`; `from_flax` and `from_nnx` wrap Flax
 modules; `fast_on_cpus` and `conv_general_dilated` make others fast; `lora` and
-`freeze` train a part of a network.
+`freeze` train a part of a network, `merge_adapters` and `save_peft` export it.
 Algorithms: `fedavg`, `moon` and all others of docs/methods.md;
 `with_server_optimizer`, `with_proximal`, `with_fednova`,
 `with_control_variates`; `Algorithm`, `View`, `Batch`, `LossAux`, `Message`;

@@ -57,10 +57,12 @@ from .methods.fedrep import fedrep
 from .methods.fedrod import fedrod
 from .methods.fedrolex import fedrolex
 from .methods.fedrs import fedrs
+from .methods.fedsalora import fedsalora
 from .methods.fedsam import fedsam
 from .methods.fedspeed import fedspeed
 from .methods.feduv import feduv
 from .methods.fjord import fjord
+from .methods.flora import flora
 from .methods.fml import fml
 from .methods.heterofl import heterofl
 from .methods.lgfedavg import lgfedavg
@@ -86,6 +88,7 @@ from .models import (
 from .models.adapters import freeze, lora
 from .models.base import Model, Outputs
 from .models.convolution import conv_general_dilated, fast_on_cpus
+from .models.export import merge_adapters, save_peft
 from .models.nnx import from_nnx
 from .models.pretrained import read_weights
 from .models.user import from_flax

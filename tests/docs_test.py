@@ -7,6 +7,7 @@ import re
 import runpy
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -142,14 +143,14 @@ def test_the_example_of_server_hyperparameters_runs(capsys):
 
 def test_the_python_examples_of_models_run(capsys):
   blocks = programs(page('user_model'))
-  assert blocks[0] in (DOCS / 'dropout_net.py').read_text(encoding='utf-8')
-  execute(blocks[1], 'user_model.md')
+  names = execute('\n'.join(blocks[:3]), 'user_model.md')
   assert float(capsys.readouterr().out.split()[-1]) > .5
-  nnx = next(block for block in blocks if 'nnx.Module' in block)
-  names = execute(f'from flax import nnx\nimport moon_jax as mj\n{nnx}',
-                  'user_model.md')
-  params = names['model'].init(jax.random.key(0), None)['params']
-  assert params['hidden/kernel'].shape == (1024, 64)
+  params = names['federation'].model.init(jax.random.key(0), None)['params']
+  assert params['hidden']['kernel'].shape == (1024, 64)
+  with_body = jax.eval_shape(
+      names['model'].init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+  assert {*with_body['params']} == {'body', 'out'}
+  assert blocks[3] in (DOCS / 'dropout_net.py').read_text(encoding='utf-8')
 
 
 def test_the_programs_and_the_error_about_pretrained_weights(here, capsys):

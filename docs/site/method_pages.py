@@ -21,6 +21,7 @@ from moon_jax.methods import registry
 from moon_jax.config import Config, parts
 from moon_jax.config.kinds import METHODS
 from moon_jax.models import simple_cnn
+from moon_jax.models.adapters import lora
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -134,6 +135,8 @@ def sizes(name: str) -> tuple[str, str, str]:
   algorithm = registry.make(Config(
       algorithm=name, num_clients=1 if name == 'centralized' else 10))
   model, example = simple_cnn(10), jnp.zeros((1, 32, 32, 3))
+  if name == 'fedsalora':  # in sizes of the adapters
+    model = lora(model, rank=8)
 
   def trace(key):
     view = base.first_view(

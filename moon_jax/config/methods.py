@@ -105,6 +105,8 @@ METHODS: dict[str, Method] = {
     'heterofl': Method('HeteroFL', 'Diao et al. 2021', '2010.01264'),
     'fedrolex': Method('FedRolex', 'Alam et al. 2022', '2212.01548'),
     'fjord': Method('FjORD', 'Horvath et al. 2021', '2102.13451'),
+    'fedsalora': _personal('FedSA-LoRA', 'Guo et al. 2025', '2410.01463'),
+    'flora': Method('FLoRA', 'Wang et al. 2024', '2409.05976'),
     'qfedavg': Method(
         'q-FedAvg', 'Li et al. 2020', '1905.10497',
         reason='since it takes updates for gradient steps'),

@@ -67,7 +67,8 @@ def _init(key, inputs):
   """Returns the variables of a network with batch norm, which are not used."""
   layer = {'kernel': jnp.ones((2, 2)), 'bias': jnp.zeros(2)}
   return {'params': {**dict.fromkeys(('fc1', 'proj1', 'proj2', 'out'), layer),
-                     'norm': {'scale': jnp.ones(2)}},
+                     'norm': {'scale': jnp.ones(2)},
+                     'adapted': {'lora_b': jnp.ones(2)}},
           'batch_stats': {'norm': {'mean': jnp.zeros(2)}}}
 
 

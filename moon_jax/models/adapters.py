@@ -8,16 +8,22 @@ https://arxiv.org/abs/2106.09685, section 4.1:
 
     A is drawn, uniform in +-1/sqrt(in), and B begins with 0; W is frozen.
 
+FFA-LoRA also freezes A, as it is drawn. Sun, Li, Li and Ding, Improving LoRA in
+Privacy-preserving Federated Learning, ICLR 2024,
+https://arxiv.org/abs/2403.12313.
+
 Frozen weights are no part of a model's variables. Clients neither receive nor
 send them, and neither client state nor checkpoints have them. Devices hold one
 copy, for all clients. They are given, or drawn from a seed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
+import contextvars
 import itertools
 import math
 import re
-from typing import Any
+from typing import NamedTuple
 
 from flax import linen as nn
 from flax import traverse_util
@@ -32,30 +38,60 @@ from moon_jax.models.base import Model, Variables
 
 Where = str | Callable[[str], bool]  # a regular expression, or a function
 
-_A, _B = 'lora_a', 'lora_b'
+_A, _B = NAMES = 'lora_a', 'lora_b'
 _STREAM = 0x6c6f7261  # folded into the key of an initial model
 _DENSE = layers.Dense, nn.Dense, nn.DenseGeneral
 
 
+class DenseLayer(NamedTuple):
+  """A dense layer that is called: one of Flax linen or of NNX.
+
+  Attributes:
+    path: of its parameters, such as ('block', 'query').
+    variable: returns its own parameter of a name, None without it.
+    axis: of the inputs that it multiplies, or a tuple of them.
+    is_batched: whether it has kernels side by side.
+  """
+
+  path: tuple[str, ...]
+  variable: Callable[[str], jax.Array | None]
+  axis: int | tuple[int, ...] = -1
+  is_batched: bool = False
+
+
+Replace = Callable[[DenseLayer, jax.Array, jax.Array], jax.Array]
+_REPLACE: contextvars.ContextVar[Replace | None] = contextvars.ContextVar(
+    'replace', default=None)
+
+
+def replaced_outputs() -> Replace | None:
+  """Returns what replaces outputs of dense layers here (`each_dense`)."""
+  return _REPLACE.get()
+
+
 def lora(model: Model, rank: int = 4, where: Where = '', *,
          alpha: float | None = None, train: Where | None = None,
-         variables: Variables | None = None, seed: int = 0) -> Model:
+         freeze_a: bool = False, variables: Variables | None = None,
+         seed: int = 0) -> Model:
   """Returns the network with low-rank adapters; only these train.
 
   Args:
-    model: a network of dense layers of Flax linen (`nn.Dense`,
-      `nn.DenseGeneral`), such as one of the package or of `from_flax`.
+    model: a network with dense layers of Flax (`nn.Dense`, `nn.DenseGeneral`,
+      `nnx.Linear`, `nnx.LinearGeneral`), such as one of the package, of
+      `from_flax` or of `from_nnx`.
     rank: of the adapters.
     where: which dense layers have one, by their path, such as "fc1" or
       "block/query": a regular expression that is searched in it, or a function
       of it. '' takes all.
     alpha: the adapters are scaled by alpha / rank; None for the rank.
     train: further parameters that train, by their path, such as "out/kernel".
+    freeze_a: whether A is frozen, too, as in FFA-LoRA: only B trains and is
+      sent. All clients and runs have the A of `seed`.
     variables: the pretrained network, as `moon_jax.load` returns it; None
       draws it.
     seed: of the frozen weights if they are drawn, for all runs the same.
 
-  Layers in `nn.scan` or `nn.vmap` have an adapter each.
+  Layers in `nn.scan`, `nn.vmap` and those of NNX have an adapter each.
 
   Raises:
     UserError: if no dense layer matches, or parameters of `nn.scan` are stacked
@@ -66,17 +102,18 @@ def lora(model: Model, rank: int = 4, where: Where = '', *,
     ...     moon_jax.transformer(data.num_tokens), rank=8,
     ...     where='query|value', variables=pretrained)
 
-  See also: `freeze`.
+  See also: `freeze`, `merge_adapters`, `moon_jax.fedsalora`, `moon_jax.flora`.
   """
   require(isinstance(rank, int) and rank >= 1, 'rank', 'must be an integer of '
           'at least 1', repr(rank), 'rank=4 is usual')
   return _partial(
       model, _matcher(train) if train is not None else lambda path: False,
       variables, seed, _matcher(where), rank,
-      1. if alpha is None else alpha / rank)
+      1. if alpha is None else alpha / rank, freeze_a)
 
 
 def freeze(model: Model, where: Where, *, variables: Variables | None = None,
+           evaluates: bool = False, cache: bool = False,
            seed: int = 0) -> Model:
   """Returns the network with some weights frozen.
 
@@ -85,18 +122,33 @@ def freeze(model: Model, where: Where, *, variables: Variables | None = None,
     where: which parameters are frozen, by their path, such as "fc1/kernel": a
       regular expression that is searched in it, or a function of it.
     variables: see `lora`.
+    evaluates: whether the network is in evaluation mode while clients train:
+      batch norm has its running statistics, which are frozen and not sent, and
+      nothing drops out.
+    cache: whether a simulation computes once per example what depends on
+      inputs and frozen weights only, the features. Rounds and evaluations then
+      cost the remaining layers; numbers are equal up to rounding. It needs
+      `evaluates`, frozen first layers, and no augmentation.
     seed: see `lora`.
 
   Raises:
-    UserError: if no parameter matches, or all do.
+    UserError: if no parameter matches, or all do; or if features cannot be
+      cached, when a simulation is made.
 
   Examples:
     >>> model = moon_jax.freeze(moon_jax.mlp(10), 'fc1', variables=pretrained)
+    >>> model = moon_jax.freeze(  # all but the head
+    ...     moon_jax.resnet18(10), '^(?!out)', variables=pretrained,
+    ...     evaluates=True, cache=True)
 
   See also: `lora`.
   """
   is_frozen = _matcher(where)
-  return _partial(model, lambda path: not is_frozen(path), variables, seed)
+  require(evaluates or not cache, 'cache', 'needs evaluates=True: dropout and '
+          'batch norm in training mode change features', cache, 'Give it')
+  return _partial(
+      model, lambda path: not is_frozen(path), variables, seed,
+      evaluates=evaluates)._replace(caches_features=cache)
 
 
 def _matcher(where):
@@ -111,7 +163,8 @@ def _matcher(where):
 def _partial(model: Model, is_trained: Callable[[str], bool],
              given: Variables | None, seed: int,
              is_adapted: Callable[[str], bool] | None = None, rank: int = 0,
-             scale: float = 0.) -> Model:
+             scale: float = 1., freeze_a: bool = False,
+             evaluates: bool = False) -> Model:
   """Returns a network whose adapters and some parameters train."""
   user_model.check_type(model)
   require(model.frozen is None, 'model', 'must be a network without frozen '
@@ -132,8 +185,23 @@ def _partial(model: Model, is_trained: Callable[[str], bool],
             f'others: {difference}', 'Give those of a network like it')
     return jax.tree.map(jnp.asarray, given)
 
+  def drawn(key, inputs):
+    """Returns the adapters, by path."""
+    stream, made = jax.random.fold_in(key, _STREAM), {}
+    for i, (path, (stacked, num_in, num_out)) in enumerate(sorted(
+        _dense_layers(model, inputs, is_adapted).items())):
+      made[*path, _A] = layers.uniform_fan_in(num_in)(
+          jax.random.fold_in(stream, i), (*stacked, num_in, rank))
+      made[*path, _B] = jnp.zeros((*stacked, rank, num_out))
+    return made
+
   def frozen(inputs):
-    return split(base(jax.random.key(seed), inputs)['params'])[1]
+    variables = base(jax.random.key(seed), inputs)
+    weights = split(variables['params'])[1]
+    if freeze_a:
+      weights |= {path: x for path, x in drawn(
+          jax.random.key(seed), inputs).items() if path[-1] == _A}
+    return (variables if evaluates else {}) | {'params': weights}
 
   def init(key, inputs):
     variables = base(key, inputs)
@@ -141,27 +209,23 @@ def _partial(model: Model, is_trained: Callable[[str], bool],
     require(rest and (trained or is_adapted), 'where', 'must select some '
             f'parameters of {", ".join(map(_name, {**trained, **rest}))}',
             'all' if rest else 'none', 'Name layers, not all of them')
-    stream = jax.random.fold_in(key, _STREAM)
-    for i, (path, (stacked, num_in, num_out)) in enumerate(sorted(
-        _dense_layers(model, inputs, is_adapted).items())):
-      trained[*path, _A] = layers.uniform_fan_in(num_in)(
-          jax.random.fold_in(stream, i), (*stacked, num_in, rank))
-      trained[*path, _B] = jnp.zeros((*stacked, rank, num_out))
-    return {**variables, 'params': traverse_util.unflatten_dict(trained)}
+    trained |= {path: x for path, x in drawn(key, inputs).items()
+                if not freeze_a or path[-1] == _B}
+    return ({} if evaluates else variables) | {
+        'params': traverse_util.unflatten_dict(trained)}
 
   def apply(variables, inputs, mask_B, train, key=None, frozen=None):
-    weights = frozen_of(inputs) if frozen is None else frozen
-    trained = traverse_util.flatten_dict(variables['params'])
+    fixed = frozen_of(inputs) if frozen is None else frozen
+    flat = fixed['params'] | traverse_util.flatten_dict(variables['params'])
     # Flax slices stacked adapters. The others are no variables of the network,
     # whose nn.map_variables would change them and which may nest its own.
-    adapters = {path: trained.pop(path) for path, w in [*trained.items()]
-                if path[-1] in (_A, _B) and w.ndim == 2}
-    full = {**variables, 'params': traverse_util.unflatten_dict(
-        {**weights, **trained})}
+    adapters = {path: flat.pop(path) for path, w in [*flat.items()]
+                if path[-1] in NAMES and w.ndim == 2}
+    full = {**fixed, **variables, 'params': traverse_util.unflatten_dict(flat)}
 
-    def add(module, x, y):
-      a, b = (module.get_variable('params', name, adapters.get(
-          (*module.path, name))) for name in (_A, _B))
+    def add(layer, x, y):
+      a, b = (adapters.get((*layer.path, name), layer.variable(name))
+              for name in NAMES)
       if a is None:
         return y
       low = jnp.dot(x.reshape(-1, len(a)).astype(y.dtype), a.astype(y.dtype),
@@ -170,27 +234,39 @@ def _partial(model: Model, is_trained: Callable[[str], bool],
                   ).reshape(y.shape)
 
     network = model if key is None else model.with_key(key)
-    with _each_dense(add):
-      outputs, full = network.apply(full, inputs, mask_B, train=train)
-    return outputs, {**full, 'params': variables['params']}
+    with each_dense(add):
+      outputs, full = network.apply(
+          full, inputs, mask_B, train=train and not evaluates)
+    return outputs, {name: variables[name] if name == 'params' else full[name]
+                     for name in variables}
 
   frozen_of = frozen  # `apply` has an argument of this name
-  return model._replace(init=init, apply=apply, frozen=frozen)
+  return model._replace(
+      init=init, apply=apply, frozen=frozen, lora_scale=scale)
 
 
 def _name(path):
   return '/'.join(map(str, path))
 
 
-def _each_dense(function: Callable[..., Any]):
-  """A context in which function(layer, x, y) replaces y of each dense layer."""
+@contextlib.contextmanager
+def each_dense(replace: Replace) -> Iterator[None]:
+  """A context in which replace(layer, x, y) replaces y of each dense layer."""
   def interceptor(next_fun, args, kwargs, context):
-    y = next_fun(*args, **kwargs)
-    if context.method_name == '__call__' and isinstance(context.module, _DENSE):
-      return function(context.module, (args or [*kwargs.values()])[0], y)
+    y, layer = next_fun(*args, **kwargs), context.module
+    if context.method_name == '__call__' and isinstance(layer, _DENSE):
+      return replace(DenseLayer(
+          layer.path, lambda name: layer.get_variable('params', name),
+          getattr(layer, 'axis', -1), bool(getattr(layer, 'batch_dims', ()))),
+                     (args or [*kwargs.values()])[0], y)
     return y
 
-  return nn.intercept_methods(interceptor)
+  token = _REPLACE.set(replace)
+  try:
+    with nn.intercept_methods(interceptor):
+      yield
+  finally:
+    _REPLACE.reset(token)
 
 
 def _dense_layers(model, inputs, is_adapted):
@@ -203,27 +279,30 @@ def _dense_layers(model, inputs, is_adapted):
     return {}
   sizes = {}
 
-  def record(module, x, y):
-    axes = getattr(module, 'axis', -1)
-    axes = axes if isinstance(axes, tuple) else (axes,)
+  def record(layer, x, y):
+    axes = layer.axis if isinstance(layer.axis, tuple) else (layer.axis,)
     num_in = len(axes)
-    if is_adapted(_name(module.path)) and (
-        getattr(module, 'batch_dims', ()) or {axis % x.ndim for axis in axes}
+    if is_adapted(_name(layer.path)) and (
+        layer.is_batched or {axis % x.ndim for axis in axes}
         != {*range(x.ndim - num_in, x.ndim)}):
       raise UserError(
           'where', 'must match dense layers of the last axes, without '
-          'batch_dims', f'{_name(module.path)} of axis {axes}', 'Name others')
-    kernel = module.get_variable('params', 'kernel')
-    sizes[module.path] = (getattr(kernel, 'shape', None),
-                          math.prod(x.shape[-num_in:]),
-                          math.prod(y.shape[x.ndim - num_in:]))
+          'batch_dims', f'{_name(layer.path)} of axis {axes}', 'Name others')
+    sizes[layer.path] = (getattr(layer.variable('kernel'), 'shape', None),
+                         math.prod(x.shape[-num_in:]),
+                         math.prod(y.shape[x.ndim - num_in:]))
     return y
 
-  with _each_dense(record):
-    params = jax.eval_shape(
-        lambda: model.init(jax.random.key(0), inputs))['params']
-  require(sizes, 'model', 'must have dense layers of Flax linen, such as '
-          'nn.Dense', f'none{model.place}', 'moon_jax.freeze takes any network')
+  def run():
+    variables = model.init(jax.random.key(0), inputs)
+    with each_dense(record):  # `init` of NNX calls no layers
+      model.apply(variables, inputs, jnp.ones(len(inputs)), train=False)
+    return variables['params']
+
+  params = jax.eval_shape(run)
+  require(sizes, 'model', 'must have dense layers of Flax, such as nn.Dense or '
+          'nnx.Linear', f'none{model.place}',
+          'moon_jax.freeze takes any network')
   kernels = traverse_util.flatten_dict(params)
   adapted = {}
   for path, (shape, num_in, num_out) in sizes.items():

@@ -76,7 +76,11 @@ class Model(NamedTuple):
     precision: of products of float32 arrays; see `models.arithmetic`.
     frozen: `(inputs) -> tree`. Returns the weights that do not train, which
       are neither sent nor stored for clients; None if all train. `apply` has
-      an argument of this name, and without it computes them.
+      an argument of this name, and without it computes them. Their tree is
+      {'params': {path: array}, ...: mutable state}.
+    lora_scale: alpha / rank of the adapters of `moon_jax.lora`.
+    caches_features: whether simulations compute what no client changes once
+      per example (`moon_jax.freeze`).
   """
 
   init: Callable[[jax.Array, jax.Array], Variables]
@@ -87,6 +91,8 @@ class Model(NamedTuple):
   frozen: Callable[[jax.Array], Any] | None = None
   source: str = ''
   precision: str = 'highest'
+  lora_scale: float = 1.
+  caches_features: bool = False
 
   def with_frozen(self, tree: Any) -> 'Model':
     """Returns the model with these results of `frozen`, if it has any."""

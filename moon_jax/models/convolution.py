@@ -238,7 +238,7 @@ def fast_on_cpus(function: Callable[..., Any]) -> Callable[..., Any]:
         lambda: function(*args, **kwargs), return_shape=True)()
     if not _is_slow(program.jaxpr):
       return function(*args, **kwargs)  # whose results may be its arguments
-    return jax.tree.unflatten(jax.tree.structure(shapes), _evaluate(program))
+    return jax.tree.unflatten(jax.tree.structure(shapes), evaluate(program))
 
   return fast
 
@@ -249,7 +249,7 @@ def _is_slow(jaxpr):
              for eqn in jaxpr.eqns)
 
 
-def _evaluate(program, *args):
+def evaluate(program, *args):
   """Returns the results of a closed jaxpr."""
   jaxpr = program.jaxpr
   values = dict(zip([*jaxpr.constvars, *jaxpr.invars],
@@ -263,7 +263,7 @@ def _evaluate(program, *args):
           functools.partial(_FAST[name], **eqn.params),
           functools.partial(eqn.primitive.bind, **eqn.params), *operands)]
     elif name in _INLINED:
-      results = _evaluate(eqn.params['jaxpr'], *operands)
+      results = evaluate(eqn.params['jaxpr'], *operands)
     else:
       results = _call(jaxpr, eqn, operands)
     values.update(zip(eqn.outvars, results))

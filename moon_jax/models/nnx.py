@@ -1,16 +1,17 @@
 """Networks of modules of Flax NNX, which is slow to import."""
 
 from collections.abc import Callable
+import functools
 import inspect
 
 from flax import linen as nn
-from flax import nnx
+from flax import nnx, traverse_util
 import jax
 import jax.numpy as jnp
 
 from moon_jax import user_code
 from moon_jax.errors import require, UserError
-from moon_jax.models import user
+from moon_jax.models import adapters, user
 from moon_jax.models.base import Model
 from moon_jax.models.convolution import fast_on_cpus
 
@@ -19,7 +20,7 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
   """Wraps the modules of a factory as a network.
 
   Parameters are `variables['params']` and all other state, such as batch
-  statistics, `variables['state']`, by the path of the array in the module.
+  statistics, `variables['state']`, nested as the attributes of the module.
   `train()` and `eval()` of the module select the mode. In training mode the
   random streams of the module restart from the key of each step.
 
@@ -70,6 +71,8 @@ def from_nnx(factory: Callable[[nnx.Rngs], nnx.Module]) -> Model:
         graphs[train], _filled(params, variables['params']),
         _restarted(rngs, jax.random.key(0) if key is None else key),
         _filled(rest, variables.get('state', {})))
+    if replace := adapters.replaced_outputs():
+      _intercept(module, replace, variables['params'])
     result = module(inputs, **user.supplied(names, mask_B, train))
     return (user.to_outputs(result, place),
             variables_of(module) if train else variables)
@@ -105,15 +108,54 @@ def _split(module):
 
 
 def _by_path(state):
-  return {'/'.join(map(str, path)): variable.get_value()
-          for path, variable in nnx.to_flat_state(state)}
+  return traverse_util.unflatten_dict({
+      tuple(map(str, path)): variable.get_value()
+      for path, variable in nnx.to_flat_state(state)})
 
 
 def _filled(state, values):
   """Returns an abstract state with the values of `_by_path`."""
+  flat = traverse_util.flatten_dict(values, sep='/')
   return nnx.from_flat_state([
-      (path, variable.replace(values['/'.join(map(str, path))]))
+      (path, variable.replace(flat['/'.join(map(str, path))]))
       for path, variable in nnx.to_flat_state(state)])
+
+
+def _intercept(module, replace, params):
+  """Lets a function replace the outputs of dense layers (`each_dense`).
+
+  Adapters become attributes of their layer, so that `nnx.scan` slices them.
+  """
+  flat = traverse_util.flatten_dict(params, sep='/')
+  for keys, layer in nnx.iter_modules(module):
+    if isinstance(layer, nnx.Linear | nnx.LinearGeneral):
+      path = '/'.join(map(str, keys))
+      for name in adapters.NAMES:
+        if f'{path}/{name}' in flat:
+          setattr(layer, name, nnx.Param(flat[f'{path}/{name}']))
+      layer._moon_jax = path, replace
+      object.__setattr__(layer, '__class__', _intercepted(type(layer)))
+
+
+@functools.cache
+def _intercepted(kind):
+  """Returns a subclass of a dense layer whose outputs are replaced."""
+  class Intercepted(kind):
+
+    def __call__(self, inputs, *args, **kwargs):
+      outputs = super().__call__(inputs, *args, **kwargs)
+      path, replace = self._moon_jax
+
+      def variable(name):
+        value = getattr(self, name, None)
+        return None if value is None else value.get_value()
+
+      return replace(adapters.DenseLayer(
+          tuple(path.split('/')) if path else (), variable,
+          getattr(self, 'axis', -1),
+          bool(getattr(self, 'batch_axis', ()))), inputs, outputs)
+
+  return Intercepted
 
 
 def _restarted(state, key):

@@ -145,7 +145,7 @@ def shared_values(spec: RoundSpec) -> dict[str, Hashable]:
   """Returns what runs of a program must share, by name."""
   # Models of clients are evaluated where their examples are.
   is_alone = bool(spec.shard_size) and spec.program.keep_models
-  return {**federation_values(spec.federation),
+  return {**federation_values(spec.given),
           _FROZEN: spec.program.freeze_once,
           _EVALUATED: is_alone and object()}  # equal to no other
 

@@ -95,6 +95,9 @@ def on_host(run: RoundSpec) -> list[Part]:
            else _examples(run, 'train'), is_shared=True),
       Part('test examples', _examples(run, 'test', federation.num_test),
            is_shared=True),
+      Part('inputs of the cached features', sum(
+          x.nbytes for x in run.given.data[1:5:2] if not is_mapped(x)
+      ) * run.given.model.caches_features, is_shared=True),
       _held_out(run)]
 
 

@@ -140,6 +140,8 @@ class Program:
     platforms.use_compilation_cache()
     specs = specs or list(map(round_spec.alone, federations))
     _check_together(specs)
+    first = specs[0].filled()
+    specs = [first, *(spec.filled(first) for spec in specs[1:])]
     # What each place has room for.
     self._largest = [round_spec.with_room(spec, room) for spec in specs]
     self.spec, places = round_spec.together(self._largest)
@@ -150,7 +152,7 @@ class Program:
     # Of all runs, without the state of clients.
     self._state, stores = initial_state.make(
         specs, self.mesh, directories or [''] * len(specs), self._begin)
-    data = federations[0].data
+    data = first.federation.data
     self.training = TrainingSet(
         TrainData(data.train_inputs, data.train_labels, self.spec.noise_std,
                   self.spec.frozen_weights()),
@@ -196,6 +198,7 @@ class Program:
     evaluator = self.run_at(run).evaluator
     spec = spec or round_spec.alone(federation)
     self._check_fits(run, spec)
+    spec = spec.filled(self.runs[0].spec)
     state, (clients,) = initial_state.make(
         [dataclasses.replace(spec, program=self.spec.program)], self.mesh,
         [directory], self._begin)

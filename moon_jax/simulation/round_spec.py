@@ -34,7 +34,11 @@ from moon_jax.methods import user as user_algorithm
 from moon_jax.models import user as user_model
 from moon_jax.models.base import Model, Variables
 from moon_jax.optimizers import Optimizer
-from moon_jax.simulation import client_models, federation_checks
+from moon_jax.simulation import (
+  cached_features,
+  client_models,
+  federation_checks,
+)
 from moon_jax.simulation.federation import Federation
 from moon_jax.topologies.base import Topology
 
@@ -65,7 +69,8 @@ class Traced:
 class RoundSpec(Traced):
   """The specification of a compiled round, without the devices."""
 
-  federation: Federation
+  given: Federation  # whose network may cache features
+  federation: Federation  # what trains: the given one, or one of features
   program: RoundProgram
   shape: Shape  # of the rounds' tables
   steps_C: np.ndarray  # int, local steps of each client in a round
@@ -83,6 +88,16 @@ class RoundSpec(Traced):
     """Returns the weights of the network that do not train, () if all do."""
     model = self.program.model
     return model.frozen(self.example) if model.frozen else ()
+
+  def filled(self, like: 'RoundSpec | None' = None) -> 'RoundSpec':
+    """Returns the specification with the features that its network caches.
+
+    They are those of `like`, if it is given: of the same data and network.
+    """
+    if self.federation is self.given:
+      return self
+    return dataclasses.replace(self, federation=cached_features.filled(
+        self.given, self.frozen_weights(), like and like.federation.data))
 
   @property
   def num_stateful(self) -> int:
@@ -131,6 +146,7 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
     UserError: if the network cannot take the inputs of the data set, or a
       custom algorithm or network returns trees of the wrong type.
   """
+  given, federation = federation, cached_features.planned(federation)
   # A batch larger than every client is all of its examples, and padding.
   batch_size = min(federation.batch_size, max_examples(federation))
   steps_C = local_steps(federation, clients_lib.sizes(federation.clients))
@@ -173,7 +189,8 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
   return RoundSpec(
       **{field.name: getattr(traced, field.name)
          for field in dataclasses.fields(Traced)},
-      federation=federation, program=program, shape=shape, steps_C=steps_C,
+      given=given, federation=federation, program=program, shape=shape,
+      steps_C=steps_C,
       shard_size=federation.shard_data and _shard_size([federation], shape),
       noise_std=noise_std, num_checkpoints=num_checkpoints)
 

@@ -56,7 +56,7 @@ class Simulation:
         Program([federation], [directory]))
     self.index, self.planner = run, self.program.planner
     self._run = self.program.run_at(run)
-    self.federation = self._run.federation
+    self.federation = self._run.spec.given
     shape = self._run.spec.shape
     self.num_lanes, self.num_devices = shape.num_lanes, shape.num_devices
 

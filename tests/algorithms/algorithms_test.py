@@ -44,7 +44,8 @@ CALLS: dict[str, str] = {
     'fedper': 'fedper(head=b)', 'fedrep': 'fedrep(head=b)',
     'lgfedavg': 'lgfedavg(head=w)', 'fedbabu': 'fedbabu(head=b)',
     'fedrod': 'fedrod(head=b)', 'fedas': 'fedas(head=b)',
-    'fedala': 'fedala(head=w)',
+    'fedala': 'fedala(head=w)', 'fedsalora': 'fedsalora(head=b)',
+    'flora': 'flora(layers=w, ranks=(1, 2))',
     **{name: f"{name}(layers='w')" for name in (
         'heterofl', 'fedrolex', 'fjord')}}
 PRIVATE = {'algorithm': 'moon', 'weighting': 'uniform',

@@ -38,6 +38,8 @@ def words(*known):
 
 PAPER_OR_RELEASED = words('paper', 'released')
 NEEDED = {'num_clients': 4}  # arguments without a default
+# What the plain network, which has no adapters, needs besides.
+USUAL = {'fedsalora': {'head': 'out'}}
 
 # Those that have a range. Others take any number, or are names.
 RANGES = {
@@ -116,6 +118,7 @@ RANGES = {
     robust.secure_sum: {'limit': ([1e-6, 1e6], [9e-7, 1.1e6, math.nan]),
                         'bits': ([2, 31], [1, 32, 2.5])},
     robust.matched: {'reference': words('global', 'client')},
+    mj.flora: {'scale': NOT_NEGATIVE},
     asynchronous.polynomial: {'exponent': NOT_NEGATIVE},
     asynchronous.hinge: {'slope': NOT_NEGATIVE, 'delay': NOT_NEGATIVE},
 }
@@ -142,7 +145,7 @@ def make_method(name, **arguments):
   make = factory(name)
   needed = {name: value for name, value in NEEDED.items()
             if name in inspect.signature(make).parameters}
-  return make(**{**needed, **arguments})
+  return make(**{**needed, **USUAL.get(name, {}), **arguments})
 
 
 def method_hparams(name):
@@ -212,7 +215,8 @@ OTHER = {
     'num_virtual': 3, 'mean_examples': 14., 'num_negatives': 2,
     'first_negative': 'random', 'proximal_mu': .1, 'rates': (1., .4),
     'assignment': 'dynamic', 'scale': False, 'masked': False,
-    ('scaffold', 'form'): 'niid_bench'}
+    ('scaffold', 'form'): 'niid_bench', ('flora', 'ranks'): (8, 4),
+    ('flora', 'layers'): 'out', ('flora', 'scale'): 1}
 # Those that need another argument, or have one value for a network.
 WITHOUT_EFFECT = {
     *((name, 'head') for name in (  # which must be the last layer
@@ -220,7 +224,8 @@ WITHOUT_EFFECT = {
     *((name, 'layers') for name in ('heterofl', 'fedrolex', 'fjord')),
     ('fedproto', 'local_epochs'),  # of the form "released"
     ('moon', 'pool'),  # from three negatives on
-    ('fedspeed', 'num_clients')}  # of averaged="all"
+    ('fedspeed', 'num_clients'),  # of averaged="all"
+    *(('flora', name) for name in ('num_clients', 'participation'))}  # bytes
 
 
 @pytest.mark.parametrize('name, argument', [

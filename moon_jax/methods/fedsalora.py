@@ -1,0 +1,54 @@
+"""FedSA-LoRA: clients share the matrices A of their adapters, and keep B.
+
+Guo, Zeng, Wang, Fan, Wang and Qu, Selective Aggregation for Low-Rank Adaptation
+in Federated Learning, ICLR 2025, https://arxiv.org/abs/2410.01463, section 4.
+
+    (A_i, B_i) <- (A^t, B_i);  repeat: descend F_i in both
+    A^{t+1} = sum_i |D_i| / |D| A_i
+
+    A, B -> lora_a and lora_b of `moon_jax.lora`; B_i -> view.client
+
+Clients receive A only; B of the global model stays 0.
+
+Further parameters that train (`moon_jax.lora(..., train=...)`) are averaged,
+unless they are of `head`: the released code
+(https://github.com/Pengxin-Guo/FedSA-LoRA) keeps the classifier, too.
+"""
+
+from flax import traverse_util
+import jax
+
+from moon_jax.algorithms.base import Algorithm
+from moon_jax.errors import require, setting
+from moon_jax.methods import parts
+
+
+def fedsalora(head: str = '') -> Algorithm:
+  """Returns FedSA-LoRA, for a network of `moon_jax.lora`.
+
+  Args:
+    head: names of further layers that stay at the client, separated by spaces.
+  """
+  names = head.split()
+
+  def split(variables):
+    flat = traverse_util.flatten_dict(variables['params'])
+    kept = {path for path in flat if path[-1] == 'lora_b' or any(
+        f'{"/".join(path)}/'.startswith(f'{name}/') for name in names)}
+    require(0 < len(kept) < len(flat), 'model', 'must be a network of adapters'
+            f' (moon_jax.lora) for {setting("algorithm", "fedsalora")}',
+            f'one of which {"all" if kept else "no"} parameters would stay at '
+            f'clients, of {", ".join(map("/".join, flat))}',
+            'moon_jax.lora(model, rank=8) makes one')
+    sent, own = (
+        {'params': traverse_util.unflatten_dict({
+            path: x for path, x in flat.items() if (path in kept) == is_own})}
+        for is_own in (False, True))
+    return {**variables, **sent}, own
+
+  def download_bytes(variables, hparams):
+    return sum(x.size * x.dtype.itemsize
+               for x in jax.tree.leaves(split(variables)[0]))
+
+  return parts.with_personal_part(split)._replace(
+      download_bytes=download_bytes)
