@@ -148,6 +148,10 @@ def setting(name: str, value: object = _MISSING) -> str:
   return '='.join([title, *map(str, given)])
 
 
+class StageError(UserError):
+  """An error of the user's code with debug=True; see `moon_jax.debugging`."""
+
+
 class OutOfMemory(UserError):
   """A device or the host is out of memory; a new process may resume the run."""
 

@@ -72,7 +72,8 @@ def call(flag: str, name: str, function: Callable[..., Any], *args,
     raise UserError(
         flag, 'must name code that runs',
         f'{name}, which failed: {first_line(error)} (at {place})',
-        'Fix it') from error
+        'Fix it' + f'; {setting("debug")} shows the arguments' * (
+            flag in ('algorithm', 'metrics', 'model'))) from error
 
 
 def named(flag: str, name: str, function: Callable[..., Any]

@@ -15,11 +15,12 @@ PACKAGE = pathlib.Path(__file__).parents[1] / 'moon_jax'
 
 # From bottom to top. A room may import rooms below it.
 LAYERS = (
-    'version', 'errors', 'html', 'platforms', 'user_code', 'config', 'losses',
-    'trees', 'tasks', 'optimizers', 'learning_rates', 'distributed', 'data',
-    'models', 'algorithms', 'topologies', 'methods', 'engine', 'simulation',
-    'leakage', 'view', 'loggers', 'runs', 'cli', 'results', 'tuning', 'doctor',
-    'train', 'data_command', '__main__', 'moon_jax')
+    'version', 'errors', 'html', 'platforms', 'debugging', 'user_code',
+    'config', 'losses', 'trees', 'tasks', 'optimizers', 'learning_rates',
+    'distributed', 'data', 'models', 'algorithms', 'topologies', 'methods',
+    'engine', 'simulation', 'leakage', 'view', 'loggers', 'runs', 'cli',
+    'results', 'tuning', 'doctor', 'train', 'data_command', '__main__',
+    'moon_jax')
 
 MAX_LINES = 60  # of a function, see num_lines
 

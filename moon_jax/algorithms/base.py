@@ -13,6 +13,7 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
+from moon_jax import debugging
 from moon_jax.errors import UserError
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
@@ -98,7 +99,8 @@ class Examples:
 
   def sum(self, function: Callable[['Batch'], PyTree]) -> PyTree:
     """Returns the sum of the trees `function(batch)` over all batches."""
-    like = jax.eval_shape(lambda: function(self._batch_fn(jnp.int32(0))))
+    like = debugging.eval_shape(
+        lambda: function(self._batch_fn(jnp.int32(0))))
     return self.fold(
         lambda total, batch: jax.tree.map(jnp.add, total, function(batch)),
         jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like))

@@ -26,6 +26,7 @@ from moon_jax.errors import (
   InterruptedRun,
   OutOfMemory,
   require,
+  StageError,
   UserError,
 )
 from moon_jax.runs import signals
@@ -260,7 +261,8 @@ def _exit(status):
 
 
 def _fail(name: str, reason: Exception | str, status: int) -> None:
-  print(f'{name}: {_one_line(str(reason))}', file=sys.stderr)
+  lines = str(reason).split('\n', -1 if isinstance(reason, StageError) else 0)
+  print(f'{name}: ' + '\n'.join(map(_one_line, lines)), file=sys.stderr)
   processes.leave(status)
 
 

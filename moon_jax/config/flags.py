@@ -389,6 +389,12 @@ class Config:
       'CPU core is a device); 0 chooses. Affects speed, and results only '
       'through rounding.', at_least=0, role='speed',
       topic='Speed and precision')
+  debug: bool = flag(
+      False, 'Runs in plain Python, one client after another: errors in your '
+      'code and the first NaN name function, round, client, step and arrays; '
+      'print and breakpoint() see values. Changes results only through '
+      'rounding. Very slow: use few clients and rounds.', role='speed',
+      page='user_algorithm.md#errors-in-your-functions')
   shard_data: bool = flag(
       False, 'Holds on a device only the training examples of the clients that '
       'it trains in a round, moved to it in each round, for data sets that do '

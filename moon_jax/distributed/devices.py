@@ -4,7 +4,7 @@ Each device trains its part of the lanes, and one all-reduce per round sums over
 the devices. They may belong to several processes on one or more machines.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import functools
 import queue
 import threading
@@ -20,6 +20,14 @@ AXIS = 'devices'
 _PROCESS_AXIS = 'processes'
 SPLIT = PartitionSpec(AXIS)  # split along the first axis
 WHOLE = PartitionSpec()  # replicated on each device
+
+
+def sharded(function: Callable, on: Mesh, in_specs: Any, out_specs: Any,
+            is_plain: bool = False, **options: Any) -> Callable:
+  """Returns `jax.jit` of `jax.shard_map`, or the function as it `is_plain`."""
+  return function if is_plain else jax.jit(jax.shard_map(
+      function, mesh=on, in_specs=in_specs, out_specs=out_specs,
+      check_vma=False), **options)
 
 
 def check() -> None:

@@ -58,6 +58,7 @@ class RoundProgram(NamedTuple):
   topology: Topology = STAR
   # key, normalized inputs
   augmentation: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+  debug: bool = False  # whether rounds run in plain Python
 
 
 class TrainData(NamedTuple):

@@ -12,6 +12,7 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
+from moon_jax import debugging
 from moon_jax.distributed import devices
 from moon_jax.engine import segments
 from moon_jax.engine.local import RoundProgram
@@ -65,7 +66,7 @@ def _losses(program, variables_M, examples):
 
   def add(sums, batch):
     losses, count = sums
-    return losses + jax.vmap(model_loss, (0, None))(
+    return losses + debugging.vmap(model_loss, (0, None))(
         variables_M, batch), count + batch.mask.sum()
 
   losses, count = examples.fold(
@@ -93,7 +94,7 @@ def mixed(program: RoundProgram, inputs: Inputs, before: Variables,
   if topology.needs_updates:
     mixing, axes = _with_updates(mixing, inputs, local_J, is_received_J,
                                  num_models)
-  return jax.vmap(topology.mix, (axes,))(mixing)
+  return debugging.vmap(topology.mix, (axes,))(mixing)
 
 
 def _with_updates(mixing, inputs, local_J, is_received_J, num_models):
@@ -104,7 +105,7 @@ def _with_updates(mixing, inputs, local_J, is_received_J, num_models):
       inputs.variables['params'])
   rows = (update_J, jobs.client, model_J, jobs.weight, is_received_J,
           inputs.losses_J)
-  if lax.axis_size(devices.AXIS) > 1:
+  if not debugging.is_on() and lax.axis_size(devices.AXIS) > 1:
     rows = jax.tree.map(
         lambda x_J: lax.all_gather(x_J, devices.AXIS, tiled=True), rows)
   update_J, client_J, model_J, weight_J, is_received_J, losses_J = rows

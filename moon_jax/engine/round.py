@@ -8,7 +8,7 @@ from jax import flatten_util, lax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from moon_jax import platforms
+from moon_jax import debugging, platforms
 from moon_jax.algorithms.base import Each, Message, ServerCall
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
@@ -80,14 +80,13 @@ class Round:
     self._mesh, self._data_spec = mesh, data_spec
     clients, table, data = specs(data_spec)
     self._specs = WHOLE, clients, WHOLE, table, data
-    self._run = jax.jit(jax.shard_map(
-        functools.partial(_run_round, program), mesh=mesh,
-        in_specs=self._specs,
-        out_specs=(WHOLE, SPLIT, RoundMetrics(
+    self._run = devices.sharded(
+        functools.partial(_run_round, program), mesh, self._specs,
+        (WHOLE, SPLIT, RoundMetrics(
             loss_TL=_SPLIT_LANES, extra_TL=_SPLIT_LANES, drift_J=SPLIT,
             finite_J=SPLIT, finite_R=WHOLE, server_R=WHOLE, cosine_R=WHOLE,
             model_J=SPLIT, cosine_J=SPLIT, models_J=SPLIT)),
-        check_vma=False), donate_argnums=1)
+        program.debug, donate_argnums=1)
 
   def lower(self, shared: dict[str, Any], clients_J: Any,
             hparams: Hyperparameters, table: Table, data: TrainData
@@ -161,7 +160,8 @@ def _shared(state):
 
 def _run_round(program, shared, clients_J, hparams_R, table, data):
   program = program._replace(model=program.model.with_frozen(data.frozen))
-  first_job = lax.axis_index(devices.AXIS) * len(table.jobs.run)
+  first_job = 0 if program.debug else (
+      lax.axis_index(devices.AXIS) * len(table.jobs.run))
   table = table._replace(job_TL=jnp.where(
       table.job_TL >= 0, table.job_TL - first_job, -1))
   inputs = model_stack.stacked(program, segments.Inputs(
@@ -222,7 +222,7 @@ def _aggregated(program, inputs, message, num_received_G):
   """Returns the next models and server state of each run, and its metrics."""
   num_models = program.topology.num_models
   before = inputs.variables, inputs.server
-  *after, metrics_G = jax.vmap(
+  *after, metrics_G = debugging.vmap(
       program.algorithm.aggregate, in_axes=(0, 0, message.axes, 0))(
           *before, message.value, _server_calls(inputs, num_models))
   # A model that received no message is kept, and so is its server state.
@@ -271,7 +271,7 @@ def _with_each(sums, each_J, inputs, is_received_J, total_weight_G):
   jobs, model_J = inputs.table.jobs, inputs.model_J
   rows_J = (each_J, model_J, jobs.client, is_received_J,
             jobs.weight / total_weight_G[model_J])
-  if lax.axis_size(devices.AXIS) > 1:
+  if not debugging.is_on() and lax.axis_size(devices.AXIS) > 1:
     rows_J = jax.tree.map(
         lambda x_J: lax.all_gather(x_J, devices.AXIS, tiled=True), rows_J)
   each_J, model_J, client_J, is_received_J, weight_J = rows_J
@@ -288,7 +288,7 @@ def _sum_over_devices(tree):
 
   XLA would split the all-reduce of a tree into several of about 30 MB each.
   """
-  if lax.axis_size(devices.AXIS) == 1:
+  if debugging.is_on() or lax.axis_size(devices.AXIS) == 1:
     return tree
   flat, unravel = flatten_util.ravel_pytree(tree)
   return unravel(lax.psum(flat, devices.AXIS))

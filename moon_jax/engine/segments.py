@@ -20,6 +20,7 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
+from moon_jax import debugging
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Batch, Examples, Receiver, View
 from moon_jax.engine import accumulate, local
@@ -80,7 +81,7 @@ def train(program: RoundProgram, inputs: Inputs, clients_J: Any
           program, inputs, j, is_read), *lane)
 
     # Maps over the whole job, since its view may have no lane axis.
-    return jax.vmap(call, in_axes=(
+    return debugging.vmap(call, in_axes=(
         _axes(program, inputs), 0, 0, *(0 for _ in lanes)))(
             job, job_L, is_read_L, *lanes)
 
@@ -175,7 +176,7 @@ def _initial(program, inputs, clients_J, map_lanes, step_lanes):
     _, metrics_L = step_lanes(lanes, job, job_L, jnp.int32(0))
     return lanes, metrics_L, map_lanes(local.finish, job, job_L, all_L, lanes)
 
-  lanes, metrics_L, result_L = jax.eval_shape(
+  lanes, metrics_L, result_L = debugging.eval_shape(
       run_once, jnp.zeros(num_lanes, jnp.int32))
   accumulators = accumulate.zeros(
       clients_J, result_L, inputs.num_runs, inputs.num_stacked,
@@ -229,7 +230,7 @@ def _jobs_of_lanes(program, inputs, clients_J, job_L):
   def make_job(j):
     return Job(_view(program, inputs, clients_J, j), _key(inputs, j))
 
-  return jax.vmap(make_job, out_axes=_axes(program, inputs))(job_L)
+  return debugging.vmap(make_job, out_axes=_axes(program, inputs))(job_L)
 
 
 def own_examples(program: RoundProgram, inputs: Inputs, j: jax.Array,
@@ -300,5 +301,5 @@ def _frozen_outputs(program, inputs, clients_J):
   frozen_RN = jax.tree.map(
       lambda x_B: jnp.zeros(
           (inputs.num_runs, len(data.labels), *x_B.shape[1:]), x_B.dtype),
-      jax.eval_shape(run_batch, 0, 0))
+      debugging.eval_shape(run_batch, 0, 0))
   return lax.fori_loop(0, len(jobs.run), run_job, frozen_RN)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 import numpy as np
 
+from moon_jax import debugging
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.distributed import devices
 from moon_jax.engine import accumulate, client_store
@@ -69,7 +70,7 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
 
   def jit(function, *in_axes):
     return jitted.setdefault(function.__name__, jax.jit(
-        jax.vmap(function, in_axes), compiler_options=_RUN_ONCE))
+        debugging.vmap(function, in_axes), compiler_options=_RUN_ONCE))
 
   def start(key, given):
     return model.init(key, example) if given is None else given
@@ -101,7 +102,7 @@ def init(seeds: list[int], model: Model, algorithm: Algorithm,
     clients = jax.tree.map(lambda *x_R: np.stack(x_R, axis=1), *rows)
   else:
     init_clients = jitted.setdefault(
-        'clients', jax.jit(jax.vmap(algorithm.init_client)))
+        'clients', jax.jit(debugging.vmap(algorithm.init_client)))
     clients = fill(init_clients(
         variables if topology.num_models == 1
         else jax.tree.map(lambda x_RM: x_RM[:, 0], variables)), num_clients)

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moon_jax import errors, trees, user_code
+from moon_jax import debugging, errors, trees, user_code
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message
 from moon_jax.config import spelling
@@ -83,7 +83,7 @@ def check(algorithm: Algorithm, model: Model, example: jax.Array, labels: Any,
         raise UserError('', f'{name}: {function} must return {words}',
                         f'{problem}{at(function)}')
 
-  traced = lambda model: jax.eval_shape(
+  traced = lambda model: debugging.eval_shape(
       functools.partial(trace, model), jax.random.key(0))
   own = spelling.custom_name(algorithm.source)
   try:

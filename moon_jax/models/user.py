@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moon_jax import errors, tasks, trees, user_code
+from moon_jax import debugging, errors, tasks, trees, user_code
 from moon_jax.config import spelling
 from moon_jax.errors import require, UserError
 from moon_jax.models import layers
@@ -190,7 +190,8 @@ def check(model: Model, example: jax.Array, num_classes: int,
                for train in (True, False)]
     return variables, results
 
-  shapes = functools.partial(jax.eval_shape, trace, jax.random.key(0))
+  shapes = functools.partial(debugging.eval_shape, debugging.watched(
+      'the network', trace), jax.random.key(0))
   name = errors.setting('model', model.source) if model.source else 'model'
   own = spelling.custom_name(model.source)
   variables, results = (

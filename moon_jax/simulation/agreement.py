@@ -34,7 +34,7 @@ from moon_jax.simulation.round_spec import RoundSpec
 _SPLIT = flags_with(varies='split')
 
 # Settings of the compiled program and of the devices.
-_SETTINGS = ('augment', 'eval_examples',
+_SETTINGS = ('augment', 'debug', 'eval_examples',
              'evaluate_all', 'evaluate_clients', 'keep_local_models', 'lanes',
              'shard_data')
 
@@ -127,7 +127,8 @@ def program_key(config: Config) -> tuple:
           config.local_epochs > 1 and not config.local_steps),
       # RoundProgram.keep_models, and evaluation programs.
       'client_eval_every above 0': config.client_eval_every > 0,
-      'new_clients above 0': config.new_clients > 0}
+      'new_clients above 0': config.new_clients > 0,
+      'debug': config.debug and config}  # alone in its program
   # RoundProgram.freeze_once also needs clients without common examples.
   if partition == 'file' or config.partition.is_own:
     shared['the split of a file or of your own'] = split
@@ -147,7 +148,8 @@ def shared_values(spec: RoundSpec) -> dict[str, Hashable]:
   is_alone = bool(spec.shard_size) and spec.program.keep_models
   return {**federation_values(spec.given),
           _FROZEN: spec.program.freeze_once,
-          _EVALUATED: is_alone and object()}  # equal to no other
+          _EVALUATED: is_alone and object(),  # equal to no other
+          'debug': spec.federation.debug and object()}
 
 
 def federation_values(federation: Federation) -> dict[str, Hashable]:

@@ -20,6 +20,7 @@ from jax.sharding import Mesh, PartitionSpec
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Algorithm, Batch, Examples, View
 from moon_jax.algorithms.wrap import wrap
+from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine import model_stack, segments
 from moon_jax.engine import round as round_lib
@@ -90,6 +91,6 @@ def make(program: RoundProgram, mesh: Mesh, data_spec: PartitionSpec
     return lax.map(make_model, jnp.arange(len(table.jobs.run)))
 
   clients, table, data = round_lib.specs(data_spec)
-  return jax.jit(jax.shard_map(
-      make_on_device, mesh=mesh, in_specs=(WHOLE, clients, WHOLE, table, data),
-      out_specs=SPLIT, check_vma=False))
+  return devices.sharded(
+      make_on_device, mesh, (WHOLE, clients, WHOLE, table, data), SPLIT,
+      program.debug)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 import numpy as np
 
-from moon_jax import platforms
+from moon_jax import debugging, platforms
 from moon_jax.data import clients as clients_lib
 from moon_jax.data.mapped import aligned
 from moon_jax.distributed import devices
@@ -87,6 +87,7 @@ OUTCOMES = lambda outcomes_B, logits_B: outcomes_B
 BOTH = lambda outcomes_B, logits_B: (outcomes_B, logits_B.astype(jnp.float32))
 
 
+@functools.partial(debugging.watched, 'evaluation')
 def _predict(program: RoundProgram, variables: Variables,
              data: TrainData | tuple, item: Any) -> tuple[Outcomes, jax.Array]:
   """Returns outcomes, 0 for padding, and logits of a model for a batch.
@@ -130,11 +131,11 @@ def make_evaluate(program: RoundProgram, mesh: Mesh,
     bound = program._replace(model=program.model.with_frozen(frozen))
     sums_R, each_R = lax.map(
         lambda v: evaluate_model(bound, v, data, items), variables_R)
-    return lax.psum(sums_R, devices.AXIS), each_R
+    return (sums_R if program.debug else lax.psum(sums_R, devices.AXIS)), each_R
 
-  return jax.jit(jax.shard_map(
-      evaluate_on_device, mesh=mesh, in_specs=(WHOLE, WHOLE, WHOLE, SPLIT),
-      out_specs=(WHOLE, PartitionSpec(None, devices.AXIS)), check_vma=False))
+  return devices.sharded(
+      evaluate_on_device, mesh, (WHOLE, WHOLE, WHOLE, SPLIT),
+      (WHOLE, PartitionSpec(None, devices.AXIS)), program.debug)
 
 
 def _sums(program, models, num_batches, data, items):
@@ -149,7 +150,7 @@ def _sums(program, models, num_batches, data, items):
       0, num_batches,
       lambda s, totals: jax.tree.map(jnp.add, totals, sum_batch(s)),
       jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype),
-                   jax.eval_shape(sum_batch, 0)))
+                   debugging.eval_shape(sum_batch, 0)))
 
 
 def make_evaluate_jobs(program: RoundProgram, mesh: Mesh,
@@ -193,11 +194,9 @@ def make_evaluate_jobs(program: RoundProgram, mesh: Mesh,
         evaluate_job, bound, variables, test, examples),
                    (models_J, own, model_J))
 
-  return jax.jit(jax.shard_map(
-      evaluate_on_device, mesh=mesh,
-      in_specs=(WHOLE, WHOLE, SPLIT, WHOLE, specs, SPLIT, SPLIT),
-      out_specs=SPLIT,
-      check_vma=False))
+  return devices.sharded(
+      evaluate_on_device, mesh,
+      (WHOLE, WHOLE, SPLIT, WHOLE, specs, SPLIT, SPLIT), SPLIT, program.debug)
 
 
 def _without_batches(x_SB):
@@ -363,6 +362,8 @@ class Evaluator:
     return self._compiled[key]
 
   def _run(self, kind, *args):
+    if debugging.is_on():
+      return self._jitted[kind](*args)
     return self._program(kind, *args).result()(*args)
 
   def test(self, variables_R: Variables, round_number: int, wait: Callable,

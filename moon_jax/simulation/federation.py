@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from moon_jax import html, learning_rates, optimizers, tasks
+from moon_jax import debugging, html, learning_rates, optimizers, tasks
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, suggest
 from moon_jax.data import clients as clients_lib
@@ -109,6 +109,8 @@ class Federation:
     keep_local_models: whether local models of the last round can be read
       (`Simulation.local_models`).
     lanes: clients trained side by side, on all devices together; 0 chooses.
+    debug: whether rounds run in plain Python, one client after another, so that
+      errors in your own code name function, round, client, step and arrays.
     shard_data: whether a device holds only the examples of the clients that it
       trains in a round.
     init_variables: the initial model of the server, and of all clients with
@@ -166,6 +168,7 @@ class Federation:
   client_tests: ClientTests | None = None
   keep_local_models: bool = False
   lanes: int = _setting('lanes')
+  debug: bool = _setting('debug')
   shard_data: bool = _setting('shard_data')
   init_variables: Variables | None = None
   task: str | Task | None = None
@@ -177,7 +180,8 @@ class Federation:
       object.__setattr__(
           self, 'data', self.data._replace(task=tasks.get(self.task)))
     object.__setattr__(self, 'optimizer', optimizers.resolve(self.optimizer))
-    federation_checks.check(self)
+    with debugging.session(self.debug, 'the check before round 1'):
+      federation_checks.check(self)
 
   def _repr_html_(self) -> str:
     return html.table('Federation', self.summary())

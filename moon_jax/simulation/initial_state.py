@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 import numpy as np
 
-from moon_jax import trees
+from moon_jax import debugging, trees
 from moon_jax.engine import client_store, disk_store
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.state import State
@@ -42,10 +42,11 @@ def make(specs: Sequence[RoundSpec], mesh: Mesh,
             for run, (fill_run, size) in enumerate(zip(fills, sizes))]
 
   first = specs[0]
-  state = state_lib.init(
-      [spec.federation.seed for spec in specs], first.program.model,
-      first.program.algorithm, max(sizes), first.example,
-      _init_variables(first), fill, jitted, first.program.topology)
+  with debugging.session(first.program.debug, 'the state before round 1'):
+    state = state_lib.init(
+        [spec.federation.seed for spec in specs], first.program.model,
+        first.program.algorithm, max(sizes), first.example,
+        _init_variables(first), fill, jitted, first.program.topology)
   stores = state.clients
   if first.program.algorithm.draws_per_client:  # C is that of the largest run
     stores = [

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from moon_jax import user_code
+from moon_jax import debugging, user_code
 from moon_jax.config import suggest
 from moon_jax.errors import UserError
 
@@ -233,7 +233,8 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
     view.flags.writeable = False
   line: dict[str, Any] = {}
   for name, metric in metrics.items():
-    per_model = [_arrays(name, metric, metric(logits, labels))
+    watched = debugging.watched(f'the metric {name}', metric)
+    per_model = [_arrays(name, metric, watched(logits, labels))
                  for logits in logits_R]
     for key in per_model[0]:
       if is_reserved(key) or key in line:

@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from moon_jax import platforms
+from moon_jax import debugging, platforms
 from moon_jax.data import selection
 from moon_jax.distributed import devices, host
 from moon_jax.engine import client_store, schedule
@@ -168,6 +168,8 @@ class Program:
     self._owners = client_store.Owners(self._clients, self.mesh)
     self._hparams: Any = None, None  # of the runs, on the host and the devices
     self._round: Any = None  # the compiled Round
+    self._session = functools.partial(
+        debugging.session, self.spec.program.debug)
     self._table: Any = None  # that of the last round
 
   def _new_run(self, spec, clients, *like):
@@ -264,7 +266,8 @@ class Program:
 
   def temporary_bytes(self) -> int:
     """Returns the temporary bytes of a round per device; 0 until compiled."""
-    return self._round.temporary_bytes() if self._round else 0
+    return self._round.temporary_bytes() if (
+        self._round and not self.spec.program.debug) else 0
 
   def compile(self) -> float:
     """Compiles round and evaluations; returns the seconds that it took.
@@ -274,17 +277,21 @@ class Program:
     a line if that takes more than two seconds.
     """
     start = time.perf_counter()
-    evaluations = [made for run in range(len(self.runs))
-                   for made in self._compile_evaluations(run)]
-    self._compile_round()
+    if self.spec.program.debug:
+      return 0.
+    with self._session('round 1'):
+      evaluations = [made for run in range(len(self.runs))
+                     for made in self._compile_evaluations(run)]
+      self._compile_round()
     for made in evaluations:
       made.result()
     return time.perf_counter() - start
 
   def _compile_round(self):
     compiled = Round(self.spec.program, self.mesh, self.training.spec)
-    compiled.compile(*self.round_arguments(
-        [run.next_round for run in self.runs]))
+    if not self.spec.program.debug:
+      compiled.compile(*self.round_arguments(
+          [run.next_round for run in self.runs]))
     self._round = compiled
 
   def round_arguments(self, rounds: Sequence[int | None]) -> tuple:
@@ -337,6 +344,10 @@ class Program:
       UserError: if there is no such run.
     """
     self._check(runs)
+    with self._session(f'round {self.runs[runs[0]].rounds_done + 1}'):
+      return self._run_round(runs, wait, keeps_models)
+
+  def _run_round(self, runs, wait, keeps_models):
     start = time.perf_counter()
     if self._round is None:
       # A program from the cache is there before the timer ends.
@@ -420,8 +431,9 @@ class Program:
     own, topology = self.run_at(run), self.spec.program.topology
     weights_M = None if topology.weigh is None else np.asarray(topology.weigh(
         jax.tree.map(lambda x_R: x_R[run], self._state.topology)))
-    return own.evaluator.test(
-        self._evaluated(run), own.rounds_done, wait, weights_M)
+    with self._session(f'the evaluation after round {own.rounds_done}'):
+      return own.evaluator.test(
+          self._evaluated(run), own.rounds_done, wait, weights_M)
 
   def _evaluated(self, run):
     """Returns the models to evaluate: the server's, or SOLO's clients'."""
@@ -442,6 +454,7 @@ class Program:
     """Evaluates local models; see `Simulation.evaluate_clients`."""
     own = self.run_at(run)
     federation = own.federation
+    what = f'the evaluation of clients after round {own.rounds_done}'
     if not federation.evaluate_clients and not federation.evaluate_all:
       raise UserError(
           '', 'evaluating models of clients needs Federation('
@@ -453,12 +466,14 @@ class Program:
         raise UserError('', 'local models are evaluated after a round of this '
                         'run', 'none, or one of other runs only',
                         'Call run_round')
-      line = own.evaluator.test_clients(
-          self._global_model(run), self._own_last_round(run))
+      with self._session(what):
+        line = own.evaluator.test_clients(
+            self._global_model(run), self._own_last_round(run))
     if federation.evaluate_all:
       self._gather_clients()
-      line = client_metrics.joined(line, own.evaluator.test_all_clients(
-          *self._all_clients_inputs(run)))
+      with self._session(what):
+        line = client_metrics.joined(line, own.evaluator.test_all_clients(
+            *self._all_clients_inputs(run)))
     return line
 
   def _all_clients_inputs(self, run):

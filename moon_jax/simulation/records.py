@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from moon_jax import html
+from moon_jax import debugging, html
 from moon_jax.config import spelling
 from moon_jax.distributed import devices
 from moon_jax.engine import schedule
@@ -284,8 +284,8 @@ def left_out(federation: Federation, index: int, table: Table,
   bad = np.flatnonzero(is_own_J & ~metrics.finite_J)
   if is_stopped:
     bad = bad[:1]
-  reasons = {int(table.jobs.client[job]): _reason(table, metrics, job)
-             for job in bad}
+  reasons = {client: _reason(table, metrics, job) + debugging.note(client)
+             for job in bad for client in [int(table.jobs.client[job])]}
   num_trained = np.count_nonzero(table.jobs.num_steps[is_own_J])
   if reasons and (is_stopped or len(reasons) == num_trained):
     client, reason = next(iter(reasons.items()))
@@ -306,7 +306,7 @@ def left_out(federation: Federation, index: int, table: Table,
         f'with less dropout ({setting("rounds")})')
   if not metrics.finite_R[run]:
     raise diverged(f'round {index + 1}: the next global model, or the server '
-                   'state, is not finite', federation, index)
+                   f'state, is not finite{debugging.note()}', federation, index)
   return reasons
 
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moon_jax import tasks
+from moon_jax import debugging, tasks
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Algorithm, Batch, first_view
 from moon_jax.config import Config
@@ -127,6 +127,8 @@ def choose_lanes(federation: Federation, num_devices: int,
 
   `num_devices` are the available ones of all processes, cores if `is_cpu`.
   """
+  if federation.debug:
+    return 1, 1
   num_lanes = lanes.choose(
       federation.lanes, federation.cohort_size, num_devices, num_processes,
       is_cpu)
@@ -161,16 +163,19 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
   num_train = len(data.train_labels)
   traced: Traced | None = like
   if traced is None:
-    traced = trace(data, federation.model, algorithm, federation.optimizer)
+    with debugging.session(federation.debug):
+      traced = trace(data, federation.model, algorithm, federation.optimizer)
     federation_checks.warn_of_steps(federation, traced.example)
     federation_checks.warn_of_data(data)  # unless they do not fit the network
+  watch = debugging.watch if federation.debug else lambda functions: functions
   program = RoundProgram(
-      with_task(federation.model, data), algorithm, federation.optimizer,
+      with_task(federation.model, data), watch(algorithm), federation.optimizer,
       augment.AUGMENTATIONS[augmentation], _normalize_fn(data),
       keep_models=(federation.evaluate_clients or federation.keep_local_models
                    or len(federation.new_clients) > 0
                    or federation.topology.needs_updates),
-      topology=federation.topology, augmentation=federation.augmentation,
+      topology=watch(federation.topology), augmentation=federation.augmentation,
+      debug=federation.debug,
       clip_gradients=federation.gradient_clip > 0,
       unused_hparams=tuple(
           name for name in ('momentum', 'weight_decay')
@@ -204,6 +209,7 @@ def trace(data: Dataset, model: Model, algorithm: Algorithm,
       algorithm needs outputs that the network does not return.
   """
   model, labels = with_task(model, data), data.train_labels[:1]
+  algorithm = debugging.watch(algorithm)
   example = _normalize_fn(data)(jnp.asarray(data.train_inputs[:1]))
   user_model.check(model, example, data.num_classes, labels)
   user_algorithm.check(algorithm, model, example, labels, data.num_counted,
@@ -222,7 +228,7 @@ def trace(data: Dataset, model: Model, algorithm: Algorithm,
             algorithm.init_server(view.variables), message.each, download,
             _once(message), algorithm.frozen(model, batch, view))
 
-  variables, *trees = jax.eval_shape(trace_key, jax.random.key(0))
+  variables, *trees = debugging.eval_shape(trace_key, jax.random.key(0))
   return Traced(example, variables, _begins_empty(algorithm, variables),
                 *map(bytes_of, trees))
 

@@ -20,7 +20,7 @@ def test_fingerprint_follows_what_changes_results():
   """Only the fields that set places, speed and storage are left out."""
   free = {'data_dir', 'workdir', 'checkpoint_every', 'checkpoint_keep',
           'on_nan', 'lanes', 'shard_data', 'init_from', 'client_state',
-          'loggers'}
+          'loggers', 'debug'}
   base = Config()
   for field in dataclasses.fields(Config):
     value, choices = getattr(base, field.name), field.metadata['choices']

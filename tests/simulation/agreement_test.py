@@ -91,7 +91,7 @@ def adamw(weight_decay):
     ('algorithm', scaled(2.)),
     ('names of hyperparameters', {'algorithm': fedavg()._replace(
         hparams={'alpha': .1})}),
-    ('init_variables', {}), ('shard_data', True),
+    ('init_variables', {}), ('shard_data', True), ('debug', True),
     ('evaluate_all', {'evaluate_all': True, 'client_tests': mj.ClientTests(
         [[0]] * FIRST.num_clients, 'test')}),
     ('data', FIRST.data._replace(train_labels=1 - LABELS)),

@@ -72,7 +72,8 @@ CASES = {
     'save_local_models': ({}, True),
     'client_state': ({}, 'disk'),
     'lanes': ({}, 2),
-    'shard_data': ({}, True)}
+    'shard_data': ({}, True),
+    'debug': ({}, True)}
 
 # For each part calls that all differ, and settings with which they do. The
 # first call of a function has its defaults; the others each change an argument.
