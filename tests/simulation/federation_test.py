@@ -13,7 +13,7 @@ import pytest
 import moon_jax as mj
 from moon_jax import errors
 from moon_jax.algorithms.base import Message
-from moon_jax.config import Config
+from moon_jax.config import Config, parts
 from moon_jax.data import rounds, selection
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.sources import arrays as arrays_lib
@@ -74,12 +74,15 @@ def test_defaults_are_those_of_the_flags():
   federation, config = tiny_federation.make(), Config()
   names = [name for name in config.to_dict() if name in vars(federation)
            and name not in ('algorithm', 'model', 'metrics', 'optimizer',
-                            'rounds', 'topology', 'new_clients')]
+                            'rounds', 'topology', 'new_clients',
+                            'augmentation')]
   assert len(names) >= 15
   for name in names:
     assert getattr(federation, name) == getattr(config, name), name
   parameters = inspect.signature(rounds.with_dropout).parameters
   assert parameters['stage'].default == config.args('rounds')['dropout_stage']
+  assert federation.augmentation == parts.make(
+      'augmentation', config.augmentation)
   assert federation.optimizer.name == config.optimizer.name
   assert federation.optimizer.hparams == config.args('optimizer')
 
