@@ -79,7 +79,7 @@ def test_messages_of_the_library_have_no_flags_in_their_text():
   assert len(FILES) > 100
   found = [f'{path.name}:{line}: {text}' for path in FILES
            for line, text in _texts(ast.parse(path.read_text('utf-8')))
-           if re.search('--[a-z]', text.partition('moon-jax ')[0])]
+           if re.search('(?<!-)--[a-z]', text.partition('moon-jax ')[0])]
   assert not found
 
 

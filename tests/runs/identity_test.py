@@ -107,14 +107,14 @@ def test_only_the_same_run_resumes(old, new, why):
      ['0 1', '1 2', '2 3'])])
 def test_the_content_of_an_input_file_identifies_the_run(
     name, part, lines, tmp_path):
-  """Not its name. partition.path and init_from have tests of their own."""
+  """Not its name. partition.path, model.init and init_from have their own."""
   assert {*flags_with(is_input=True)} == {'init_from'}
   assert {f'{kind}.{argument.name}' for kind in PARTS
           for function in KINDS[kind].functions
           for argument in parts.schema(kind, function).values()
           if argument.is_file} == {
               'cohort.path', 'clock.path', 'clock.availability_file',
-              'partition.path'}
+              'partition.path', 'model.init'}
   kind, _, _ = name.partition('.')
 
   def config(file):
