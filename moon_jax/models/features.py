@@ -2,7 +2,7 @@
 
 The body computes the features: what depends on inputs and frozen weights only.
 The network is traced, and each of its operations is in the body unless a
-parameter that trains or the mask reaches it. Features are the results of the
+parameter that trains reaches it. Features are the results of the
 body that the head reads.
 """
 
@@ -40,7 +40,7 @@ class _Traced(NamedTuple):
   """The operations of a network for one batch size."""
 
   body: core.ClosedJaxpr  # frozen, inputs -> features
-  head: core.ClosedJaxpr  # frozen, features, parameters, mask -> outputs
+  head: core.ClosedJaxpr  # frozen, features, parameters -> outputs
   outputs: Any  # the structure of the outputs
   features: list[Any]  # their shapes and types
 
@@ -83,7 +83,7 @@ def split(model: Model, shape: tuple[int, ...], dtype: str) -> Split:
       at += size
     results = core.jaxpr_as_fun(own.head)(
         *jax.tree.leaves(frozen), *values,
-        *jax.tree.leaves(variables['params']), mask_B)
+        *jax.tree.leaves(variables['params']))
     return jax.tree.unflatten(own.outputs, results), variables
 
   return Split(body, model._replace(
@@ -94,12 +94,12 @@ def split(model: Model, shape: tuple[int, ...], dtype: str) -> Split:
 
 def _trace(model, weights, variables, inputs):
   """Returns the operations of a network in evaluation mode, in two parts."""
-  def run(weights, inputs, params, mask_B):
-    return model.apply({'params': params}, inputs, mask_B, train=False,
-                       frozen=weights)[0]
+  def run(weights, inputs, params):
+    # A mask would reach blocks of `nn.remat` that do not use it.
+    return model.apply({'params': params}, inputs, jnp.ones(len(inputs)),
+                       train=False, frozen=weights)[0]
 
-  args = (weights, inputs, variables['params'],
-          jax.ShapeDtypeStruct(inputs.shape[:1], jnp.float32))
+  args = weights, inputs, variables['params']
   program, outputs = jax.make_jaxpr(run, return_shape=True)(*args)
   flat = jax.make_jaxpr(functools.partial(convolution.evaluate, program))(
       *jax.tree.leaves(args))

@@ -130,6 +130,14 @@ def test_parts_compute_what_the_network_computes(model, inputs, where):
                found, expected)
 
 
+def test_features_of_a_residual_network_are_small():
+  """Its blocks are recomputed as a whole, and also get the mask."""
+  model = mj.freeze(mj.resnet18(3, None), HEAD, evaluates=True, cache=True)
+  # 512 features, and means after the stem and three stages.
+  assert features.split(model, (8, 8, 3), 'float32').num_features == (
+      512 + 64 + 64 + 128 + 256)
+
+
 @pytest.mark.parametrize('model, changes, words', [
     (frozen(Net(mixes=True)), {}, 'each example by itself'),
     (frozen(Net(), 'out'), {}, 'first layers'),
