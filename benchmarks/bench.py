@@ -260,7 +260,8 @@ def recipe_markdown(results: dict) -> str:
   titles = {'ours': 'moon_jax', 'theirs': 'one process',
             'processes': 'the processes'}
   columns |= {f'peak memory of {title}, GB': functools.partial(_peak, side)
-              for side, title in titles.items()}
+              for side, title in titles.items()
+              if any(_peak(side, row) for row in results['cases'].items())}
   if 'rates' in results:
     columns |= {'of the float32 product 1024^3': cell('fraction_of_gemm_1024'),
                 "of conv1's": cell('fraction_of_gemm_conv1')}

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from moon_jax import debugging, user_code
+from moon_jax import user_code
 from moon_jax.config import suggest
 from moon_jax.errors import UserError
 
@@ -228,6 +228,8 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
   Raises:
     UserError: if a function does not return numbers, or a name is taken.
   """
+  from moon_jax import debugging  # imports JAX
+
   logits_R, labels = np.asarray(logits_R).view(), np.asarray(labels).view()
   for view in logits_R, labels:  # no metric can change them for the next one
     view.flags.writeable = False

@@ -125,7 +125,7 @@ def test_what_lora_freezes_is_the_file(weights):
   inputs = jnp.asarray(golden.images(16))
   frozen = model.frozen(inputs)
   np.testing.assert_array_equal(
-      frozen['layer1', 'fc1', 'kernel'],
+      frozen['params']['layer1', 'fc1', 'kernel'],
       golden.read(FIGURES, 'timm')['blocks.1.mlp.fc1.weight'].T)
   outputs, variables = run(model, inputs)
   assert_equal(outputs.logits, 'timm/logits')
