@@ -43,11 +43,11 @@ def weights(tmp_path_factory):
 
 def run(model, inputs, train=False):
   """Returns outputs and variables after one call of the initial network."""
-  def both(key, inputs):
-    return model.apply(
-        model.init(key, inputs), inputs, jnp.ones(len(inputs)), train=train)
-
-  return jax.jit(both)(jax.random.key(0), jnp.asarray(inputs))
+  inputs = jnp.asarray(inputs)
+  # Two programs: XLA compiles a ResNet with its initialization for minutes.
+  variables = jax.jit(model.init)(jax.random.key(0), inputs)
+  return jax.jit(functools.partial(model.apply, train=train))(
+      variables, inputs, jnp.ones(len(inputs)))
 
 
 def assert_equal(actual, name):
