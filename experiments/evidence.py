@@ -653,6 +653,66 @@ def selection() -> str:
   return markdown(rows)
 
 
+def ifca() -> str:
+  """Accuracies of IFCA and of one model on rotated MNIST."""
+  runs = {str(run.config.topology): run for run in kept.runs('ifca').values()}
+  series = {name: dict(run.series('personal_heldout_accuracy'))
+            for name, run in runs.items()}
+  shared = sorted(set.intersection(*map(set, series.values())))
+  return markdown([
+      ['--topology', *(f'accuracy (%), round {r}' for r in shared),
+       'published, round 300'],
+      *([name, *(f'{100 * series[name][r]:.1f}' for r in shared), _IFCA[name]]
+        for name in sorted(series))])
+
+
+# Ghosh et al. 2020, table 1, m = 2,400 clients of n = 100 images.
+_IFCA = {'ifca(clusters=4)': '95.05', 'star': '88.65'}
+
+
+def heterofl() -> str:
+  """Accuracies of the widths of HeteroFL by their batch norm."""
+  run, = kept.runs('heterofl').values()
+  widths = _measured('heterofl')
+  names = next(iter(widths.values()))
+  return markdown([
+      ['width', *(f'{name} (%)' for name in names), "Flower's baseline"],
+      *([width.removeprefix('width '), *(
+          f'{100 * value:.2f}' for value in accuracies.values()),
+         '99.12' if width == 'width 1' else '']
+        for width, accuracies in widths.items())]) + (
+            f'\n\n{run.lines[-1]["round"]} rounds, one run.')
+
+
+def epidemic() -> str:
+  """Mean accuracy of the nodes by graph."""
+  runs = {str(run.config.topology): run
+          for run in kept.runs('epidemic').values()}
+  series = {name: dict(run.series('test_accuracy'))
+            for name, run in runs.items()}
+  last = min(max(values) for values in series.values())
+  rounds = [r for r in (25, 50, 100, 200, 400, 800) if r <= last]
+  spread = {name: dict(run.series('test_accuracy_std'))
+            for name, run in runs.items()}
+  return markdown([
+      ['--topology', *(f'accuracy (%), round {r}' for r in rounds)],
+      *([name, *(f'{100 * series[name][r]:.1f} ± {100 * spread[name][r]:.1f}'
+                 for r in rounds)] for name in sorted(series, reverse=True))])
+
+
+def many_models() -> str:
+  """Time and memory of rounds with many models."""
+  measured = _measured('many_models')
+  cases = {name: case for name, case in measured.items()
+           if isinstance(case, dict) and 'models' in case}
+  base = cases['star']['seconds_per_round']
+  return markdown([
+      ['case', 'models', 'ms per round', 'relative to star', 'peak memory, MB'],
+      *([name, case['models'], f'{1000 * case["seconds_per_round"]:.0f}',
+         f'{case["seconds_per_round"] / base:.1f}', case['peak_megabytes']]
+        for name, case in cases.items())])
+
+
 def leakage() -> str:
   """The gap between training and test accuracy by noise and round."""
   rounds = 20, 40, 60
