@@ -212,7 +212,7 @@ def test_flora_equals_a_plain_loop_that_stacks():
   per_rank = 4 * (NUM_IN + WIDTH + WIDTH + CLASSES)
   ranks = np.resize(RANKS, len(SIZES))
   upload = ranks.mean() * per_rank
-  download = ranks.sum() * per_rank  # all clients, as the method is told
+  download = ranks.sum() * per_rank  # adapters of all clients
   count = np.mean([*map(len, COHORTS)])
   assert ours.bytes_per_round() == round(count * (upload + download))
   assert ours.client_bytes == 0
