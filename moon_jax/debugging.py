@@ -47,7 +47,7 @@ def session(is_on: bool, what: str = 'the check before round 1, on one example'
             ) -> Iterator[None]:
   """Runs its body in plain Python, if it is on; `what` is in error messages.
 
-  Otherwise it adds to errors of the user's code that it could be on.
+  If it is off, errors of the user's code get a note that recommends it.
   """
   token = _SESSION.set(types.SimpleNamespace(
       what=what, step='', not_finite={}) if is_on else None)

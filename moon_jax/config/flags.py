@@ -102,7 +102,9 @@ class Config:
       '', 'Directory that holds the data set in any published form, or into '
       'which it is downloaded (cifar10, cifar100, tiny_imagenet). For npz, the '
       'file; for npy, the directory of the arrays, which may exceed the '
-      'memory. digits and breast_cancer need none.', is_common=True,
+      'memory; for csv, a file or a directory of files; for images, the '
+      'directory of the folders. digits and breast_cancer need none.',
+      is_common=True,
       placeholder='DIR', role='place', is_shared=True, page='data.md')
   train_examples: int = flag(
       0, 'Number of training examples of the whole run: a random subset, the '
@@ -130,9 +132,9 @@ class Config:
       'dirichlet(beta), or by client, client_dirichlet(beta); a few classes '
       'per client, shards(shards_per_client), pathological(classes_per_client) '
       'and extended_dirichlet(classes_per_client, beta); quantity(beta), size '
-      'skew; feature_noise(noise_std); rotated(groups), images turned by '
+      'skew; feature_noise(noise_std); rotated(groups), images rotated by '
       'groups of clients; natural, the clients of the data set; domains, one '
-      'of them per client; temporal, periods in the order of the data set; '
+      'domain per client; temporal, periods in the order of the data set; '
       'flower(partitioner), of flwr-datasets; file(path), the partition.npz of '
       'a run; or your own.',
       is_common=True, varies='split', page='data.md#your-own-splits')

@@ -210,11 +210,11 @@ def feature_noise(num_examples: FromRun[int], num_clients: FromRun[int],
 def rotated(num_examples: FromRun[int], num_clients: FromRun[int],
             seed: FromRun[int], groups: Annotated[int, Ge(2), Le(4)] = 4
             ) -> Clients:
-  """Splits as `iid`; groups of clients have images that are turned.
+  """Splits as `iid`; each group of clients has images of another rotation.
 
   Ghosh et al., https://arxiv.org/abs/2006.04088, section 6.2, where each image
-  is in all groups. `moon_jax.partition.turned` has the images; held-out
-  examples are turned too, test and validation examples are not.
+  is in all groups. `moon_jax.partition.turned` rotates the images. Held-out
+  examples are rotated too; test and validation examples are not.
 
   The module describes num_examples, num_clients and seed.
 
@@ -246,10 +246,7 @@ def natural(client_of_example: FromRun[np.ndarray | None],
   Raises:
     UserError: if the data set has no clients or fewer than `num_clients`.
   """
-  require(client_of_example is not None, 'partition=natural', 'needs a data '
-          'set that assigns examples to clients', 'one without', 'Choose '
-          'another one, such as dirichlet; or data with clients, such as '
-          f'{setting("dataset")}=shakespeare or npz with client_train')
+  _check_has_clients('natural', client_of_example)
   client_of_example = _labels(
       client_of_example, 'client_of_example', 'the clients',
       'data.train_clients')
@@ -301,9 +298,10 @@ def extended_dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
     if owners_KC.sum(1).min() >= least:
       return _dirichlet(random, labels, beta, owners_KC)
   raise UserError(
-      'classes_per_client', f'must give each of {num_classes} classes to a '
-      f'client in {_MAX_TRIES} draws', classes_per_client,
-      f'Raise it or {setting("num_clients", num_clients)}')
+      'classes_per_client', f'must be so large that one of {_MAX_TRIES} draws '
+      f'gives each of the {num_classes} classes to at least {least} of '
+      f'{setting("num_clients", num_clients)} clients', classes_per_client,
+      'Raise it or num_clients')
 
 
 @arguments
@@ -311,11 +309,11 @@ def extended_dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
 def pathological(labels: FromRun[np.ndarray], num_clients: FromRun[int],
                  classes_per_client: Annotated[int, Ge(1)] = 2,
                  seed: FromRun[int] = 0) -> list[np.ndarray]:
-  """Gives each client the same number of classes, and no other example.
+  """Gives each client examples of the same number of classes.
 
-  Clients choose at random among the classes that the fewest others have. Those
-  that have a class share it equally. Unlike `shards`, no client has fewer
-  classes.
+  In turn, each client gets the classes that the fewest clients have so far;
+  ties are broken at random. The clients of a class share it equally. Unlike
+  with `shards`, no client has fewer classes.
 
   Args:
     classes_per_client: number of classes of each client.
@@ -336,7 +334,7 @@ def pathological(labels: FromRun[np.ndarray], num_clients: FromRun[int],
     members = random.permutation(np.flatnonzero(labels == k))
     owners = np.flatnonzero(owners_C)
     require(len(members) >= len(owners), 'num_clients', 'must be such that '
-            f'each of the {len(owners)} clients of class {k} has one of its '
+            f'each of the {len(owners)} clients of class {k} gets one of its '
             f'{len(members)} examples', num_clients,
             'Lower it or classes_per_client')
     for owner, piece in zip(owners, np.array_split(members, len(owners))):
@@ -351,11 +349,11 @@ def client_dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
                      seed: FromRun[int] = 0) -> Clients:
   """Draws a class mix q ~ Dir(beta) for each client; all have equal sizes.
 
-  In random order, clients take examples one by one, of a class drawn from q
-  among those of which examples are left. So there is always a split, even for
-  a tiny beta, and all examples are used. Clients that take their last examples
-  when classes have run out have more of the others. Sources: Hsu et al., 2019,
-  https://arxiv.org/abs/1909.06335; Acar et al., ICLR 2021,
+  In random order, clients take one example at a time, from a class drawn from q
+  among the classes with examples left. So there is always a split, even for a
+  tiny beta, and all examples are used. A client that takes its last examples
+  after some classes have run out has more of the other classes. Sources: Hsu et
+  al., 2019, https://arxiv.org/abs/1909.06335; Acar et al., ICLR 2021,
   https://arxiv.org/abs/2111.04263.
 
   Args:
@@ -408,10 +406,10 @@ def _ends(q_CK, left):
 def domains(client_of_example: FromRun[np.ndarray | None],
             num_clients: FromRun[int], seed: FromRun[int],
             names: FromRun[Sequence[str] | None] = None) -> Clients:
-  """Gives each client one domain: the data set's clients are domains.
+  """Gives each client examples of one domain, a client of the data set.
 
-  If there are more clients than domains, those of a domain share it at random
-  in equal parts; client i of C has domain floor(i D / C).
+  Client i of C has domain floor(i D / C) of D. The clients of a domain share it
+  at random, in equal parts.
 
   The module describes num_clients and seed.
 
@@ -422,8 +420,9 @@ def domains(client_of_example: FromRun[np.ndarray | None],
   Raises:
     UserError: if the data set has no domains or more than `num_clients`.
   """
-  parts = natural(client_of_example, len(np.unique(client_of_example))
-                  if client_of_example is not None else 1, seed, names)
+  _check_has_clients('domains', client_of_example)
+  parts = natural(
+      client_of_example, len(np.unique(client_of_example)), seed, names)
   require(num_clients >= len(parts), 'num_clients', 'must be at least the '
           f'{len(parts):,} domains of the data set', num_clients,
           f'Raise it, or give {setting("partition", "natural")}')
@@ -431,9 +430,9 @@ def domains(client_of_example: FromRun[np.ndarray | None],
   counts = np.bincount(np.arange(num_clients) * len(parts) // num_clients)
   split, titles = [], []
   for domain, (indices, count) in enumerate(zip(parts, counts)):
-    require(len(indices) >= count, 'num_clients', 'must be such that each '
-            f'client has an example of its domain, which has {len(indices)}',
-            num_clients, 'Lower it')
+    require(len(indices) >= count, 'num_clients', f'must be such that each of '
+            f'the {count} clients of a domain gets one of its {len(indices)} '
+            'examples', num_clients, 'Lower it')
     split += [np.sort(piece) for piece in np.array_split(
         random.permutation(indices), count)]
     title = parts.names[domain] if parts.names else str(domain)
@@ -443,9 +442,10 @@ def domains(client_of_example: FromRun[np.ndarray | None],
 
 @arguments
 def temporal(num_examples: FromRun[int], num_clients: FromRun[int]) -> Clients:
-  """Cuts the examples, in the order of the data set, into equal periods.
+  """Cuts the examples, in the order of the data set, into equal parts.
 
-  `csv(time=COLUMN)` sorts them by time. Client 0 has the earliest ones.
+  The parts are periods if `csv(time=COLUMN)` has sorted the examples by time:
+  client 0 has the earliest ones.
 
   The module describes num_examples and num_clients.
   """
@@ -466,9 +466,9 @@ def flower(labels: FromRun[np.ndarray], num_clients: FromRun[int],
 
   Args:
     partitioner: a call of its class, such as
-      "PathologicalPartitioner(num_classes_per_partition=2)". The number of
-      clients, the seed and the column (partition_by), by default the labels or
-      the clients of the data set, are those of the run.
+      "PathologicalPartitioner(num_classes_per_partition=2)". The run gives the
+      number of clients, the seed and partition_by: the clients of the data set
+      for NaturalIdPartitioner, and the labels for others.
     client_of_example: client of each example, for NaturalIdPartitioner.
 
   Raises:
@@ -562,10 +562,17 @@ def _check_num_classes(labels, classes_per_client, num_clients):
           'Number them from 0')
   require(classes_per_client <= num_classes <= classes_per_client * num_clients,
           'classes_per_client', f'must be at most the {num_classes} classes, '
-          'and so many that all classes have a client of '
-          f'{setting("num_clients", num_clients)}', classes_per_client,
-          'Change one of them')
+          f'and so large that {setting("num_clients", num_clients)} clients '
+          'can have all of them', classes_per_client,
+          'Change it or num_clients')
   return num_classes
+
+
+def _check_has_clients(name, client_of_example):
+  require(client_of_example is not None, f'partition={name}', 'needs a data '
+          'set that assigns examples to clients', 'one without', 'Choose '
+          'another partition, such as dirichlet; or data with clients, such as '
+          f'{setting("dataset")}=shakespeare or npz with client_train')
 
 
 def _no_split_error(beta, num_clients, num_examples):

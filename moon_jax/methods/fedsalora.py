@@ -27,7 +27,8 @@ def fedsalora(head: str = '') -> Algorithm:
   """Returns FedSA-LoRA, for a network of `moon_jax.lora`.
 
   Args:
-    head: names of further layers that stay at the client, separated by spaces.
+    head: names of further layers that clients keep and do not send, separated
+      by spaces, such as an output layer that trains.
   """
   names = head.split()
 
@@ -37,8 +38,8 @@ def fedsalora(head: str = '') -> Algorithm:
         f'{"/".join(path)}/'.startswith(f'{name}/') for name in names)}
     require(0 < len(kept) < len(flat), 'model', 'must be a network of adapters'
             f' (moon_jax.lora) for {setting("algorithm", "fedsalora")}',
-            f'one of which {"all" if kept else "no"} parameters would stay at '
-            f'clients, of {", ".join(map("/".join, flat))}',
+            f'one of which clients would keep {"all" if kept else "no"} '
+            f'parameters: {", ".join(map("/".join, flat))}',
             'moon_jax.lora(model, rank=8) makes one')
     sent, own = (
         {'params': traverse_util.unflatten_dict({

@@ -55,10 +55,11 @@ def flora(num_clients: FromRun[Count], ranks: Ranks = (8,),
 
   Args:
     num_clients: number of clients.
-    ranks: of the adapters of clients, in turn.
-    layers: which kernels have adapters, a regular expression that is searched
-      in their paths, such as "query|value"; '' for all that are called kernel.
-    scale: s, alpha / rank.
+    ranks: R ranks of adapters; client i has entry i mod R.
+    layers: a regular expression that is searched in the paths of parameters,
+      such as "query|value"; matrices that match have adapters. '' takes all
+      that are called kernel.
+    scale: the factor s of A B; in LoRA it is alpha / rank.
     participation: fraction of the clients that train per round.
   """
   for rank in ranks:

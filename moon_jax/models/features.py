@@ -1,9 +1,8 @@
 """Splits networks into a body, which never changes, and a head.
 
-The body computes the features: what depends on inputs and frozen weights only.
-The network is traced, and each of its operations is in the body unless a
-parameter that trains reaches it. Features are the results of the
-body that the head reads.
+The network is traced. An operation belongs to the body if its results depend
+only on inputs and frozen weights, and to the head if they depend on a parameter
+that trains. Features are the results of the body that the head reads.
 """
 
 from collections.abc import Callable
@@ -50,8 +49,8 @@ def split(model: Model, shape: tuple[int, ...], dtype: str) -> Split:
   """Splits a network of `moon_jax.freeze` for inputs [B, *shape] of a type.
 
   Raises:
-    UserError: if no frozen weights come first, or features are not float32 with
-      one row or more per example.
+    UserError: if the first layers have no frozen weights, or features are not
+      float32 with one row or more per example.
   """
   example = jnp.zeros((1, *shape), dtype)
   weights, variables = jax.eval_shape(
@@ -62,11 +61,12 @@ def split(model: Model, shape: tuple[int, ...], dtype: str) -> Split:
   one, two = traced(1).features, traced(2).features
   for x, y in zip(one, two):
     require(y.shape[:1] == (2 * x.shape[0],) if x.shape else False, 'cache',
-            'needs features whose first axis has the examples',
-            f'{y.str_short()} for 2 examples{model.place}',
-            'Freeze other layers')
-    require(x.dtype in ('float32', 'bfloat16'), 'cache', 'needs features of '
-            'float32', f'{x.dtype}{model.place}', 'Freeze other layers')
+            'needs features, outputs of frozen layers, whose first axis is the '
+            'batch', f'{y.str_short()} for 2 examples{model.place}',
+            'Freeze other layers, or give cache=False')
+    require(x.dtype in ('float32', 'bfloat16'), 'cache', 'needs features, '
+            'outputs of frozen layers, of float32', f'{x.dtype}{model.place}',
+            'Freeze other layers, or give cache=False')
   sizes = [math.prod(x.shape) for x in one]
 
   def body(frozen, inputs):
@@ -124,8 +124,8 @@ def _trace(model, weights, variables, inputs):
       first.append(eqn)
       fixed += [eqn] * (result < _FEATURE)
   require(is_useful, 'cache', 'needs frozen weights in the first layers',
-          f'others that are frozen{model.place}',
-          "Freeze all but the head: where='^(?!out)'")
+          f'frozen weights in other layers only{model.place}',
+          "Freeze all layers but the head: where='^(?!out)'")
   read = [*(features | dict.fromkeys(
       x for x in jaxpr.outvars if kind_of(x) == _FEATURE))]
   body = jaxpr.replace(

@@ -175,7 +175,7 @@ def initialized(model: Model, path: str, family: str, keeps_head: bool,
       wanted = arguments.get(value, value)
       got = config.get(name, wanted)
       require(got == wanted, f'init={path}', f'must have {name} {wanted} in '
-              'its config.json', got, 'The network computes nothing else'
+              'its config.json', got, 'The network supports no other value'
               if wanted is value else f'Give {setting(value, got)}')
     shapes = tuple((name, x.shape) for name, x in _by_path(drawn).items())
     given = lambda: _converted(path, family, keeps_head, shapes, tuple(
@@ -279,8 +279,8 @@ def _convert(tensors, shapes, names, drawn, ignored, title):
               f'{name} {list(tensors[name].shape)}' for name in left]))
       if found]
   require(not problems, '', f'{title} must have the {len(shapes)} arrays of '
-          'the network', '; '.join(problems), 'Give the file of this network, '
-          'or the sizes of the network of this file')
+          'the network', '; '.join(problems), 'Give a file for this network, '
+          'or give the network the sizes of the file')
   return arrays
 
 

@@ -43,7 +43,7 @@ def files_of(path: str) -> list[pathlib.Path]:
       f'{", ".join(_PICKLES)}) or a directory with '
       + ' or '.join(_IN_DIRECTORIES),
       path if root.exists() else f'{path}, which does not exist',
-      'Give a local path; nothing is downloaded')
+      'Give a local path: moon_jax downloads no weights')
 
 
 def config_of(path: str) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def read(path: str) -> dict[str, np.ndarray]:
   """Returns tensors by name, in their types.
 
   Raises:
-    UserError: if there is no file of weights, or it holds other things.
+    UserError: if there is no file of weights, or it holds anything but tensors.
   """
   found: dict[str, np.ndarray] = {}
   for file in files_of(path):
@@ -78,10 +78,11 @@ def _errors_of(file):
     raise
   except Exception as error:  # a damaged file can raise almost anything
     raise UserError(
-        'init', 'must name files of tensors, and config.json of JSON',
-        f'{file} ({first_line(error)})', 'Write it again, such as by '
-        'safetensors.torch.save_file(model.state_dict(), FILE) or '
-        'torch.save(model.state_dict(), FILE)') from error
+        'init', 'must name files of tensors, and a config.json beside them '
+        'must be valid JSON', f'{file} ({first_line(error)})', 'Write it '
+        'again, for example with safetensors.torch.save_file('
+        'model.state_dict(), FILE) or torch.save(model.state_dict(), FILE)'
+        ) from error
 
 
 class _Tensor(NamedTuple):
@@ -110,7 +111,7 @@ class _Unpickler(pickle.Unpickler):
   def find_class(self, module, name):
     if (known := self._known.get(f'{module}.{name}')) is None:
       raise pickle.UnpicklingError(
-          f'it holds {module}.{name}, which is no tensor and may run code')
+          f'it holds {module}.{name}, which is not a tensor and could run code')
     return known
 
   def persistent_load(self, pid):
@@ -119,7 +120,7 @@ class _Unpickler(pickle.Unpickler):
 
 def _of_pickle(file):
   if not zipfile.is_zipfile(file):
-    raise ValueError('torch.save, from PyTorch 1.6 on, has not written it')
+    raise ValueError('it is not a file of torch.save of PyTorch 1.6 or later')
   archive = zipfile.ZipFile(file)
   root, = (name.removesuffix('data.pkl') for name in archive.namelist()
            if name.endswith('/data.pkl'))
@@ -129,7 +130,7 @@ def _of_pickle(file):
       made = made[name]
   if not isinstance(made, dict) or not all(
       isinstance(x, _Tensor) for x in made.values()):
-    raise ValueError('it holds something else than a dict of tensors')
+    raise ValueError('its content is not a dict of tensors')
   return {str(name): _array(x, archive.read(f'{root}data/{x.key}'))
           for name, x in made.items()}
 

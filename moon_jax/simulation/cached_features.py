@@ -1,8 +1,8 @@
-"""Federations in which features take the place of inputs.
+"""Federations whose inputs are replaced by features of frozen layers.
 
-Simulations train them instead of those whose network is one of
-`moon_jax.freeze(..., cache=True)`. Plans only need the shapes of features; a
-program computes them when it is made.
+For a network of `moon_jax.freeze(..., cache=True)`, a simulation trains such a
+federation instead of the given one. Plans need only the shapes of features; a
+program computes the features when it is made.
 """
 
 import copy
@@ -26,9 +26,9 @@ _TOLERANCE = 1e-3  # relative to the largest output
 
 
 def planned(federation: Federation) -> Federation:
-  """Returns the federation of features, of which only the shapes are right.
+  """Returns the federation of features, which have the right shapes but are 0.
 
-  Returns the same one if its network caches none.
+  Returns the given federation if its network caches no features.
 
   Raises:
     UserError: if features would not be the same in each step.
@@ -36,13 +36,14 @@ def planned(federation: Federation) -> Federation:
   if not federation.model.caches_features:
     return federation
   data = federation.data
-  remedy = 'Remove it, or give moon_jax.freeze(..., cache=False)'
+  instead = 'or give moon_jax.freeze(..., cache=False)'
   require(not federation.augment or data.augmentation == 'none', 'augment',
-          'must be False for a network that caches features', data.augmentation,
-          remedy)
+          'must be False for a network that caches features', 'augmentation '
+          f'{data.augmentation}', f'Turn off augmentation, {instead}')
   for name in 'augmentation', 'input_noise_std':
     require(getattr(federation, name) is None, name, 'must be None for a '
-            'network that caches features', 'another value', remedy)
+            'network that caches features', 'another value',
+            f'Remove it, {instead}')
   parts = _split(federation)
   zeros = lambda x: np.broadcast_to(
       np.float32(0), (len(x), parts.num_features))
@@ -126,6 +127,6 @@ def _check(given, parts, frozen, normalize, made):
       lambda x, y: jnp.abs(x - y).max() <= _TOLERANCE * jnp.abs(x).max(),
       expected, found)
   require(all(jax.tree.leaves(is_close)), 'cache', 'needs frozen layers that '
-          'compute the features of each example by itself',
-          f'others{given.model.place}', 'Give moon_jax.freeze(..., '
-          'evaluates=True), or cache=False')
+          'compute the features of each example by itself', 'layers that read '
+          f'other examples of the batch{given.model.place}', 'Give '
+          'moon_jax.freeze(..., cache=False)')

@@ -18,7 +18,7 @@ _APART, _FIRST = -2., -3.  # less than each cosine
 @checked
 def ifca(clusters: Count, head: str = '',
          start: Literal['random', 'kmeans'] = 'random') -> Topology:
-  """Returns clusters of which each client trains the model of lowest loss.
+  """Returns clusters; each client trains the one whose model has least loss.
 
   Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS
   2020, https://arxiv.org/abs/2006.04088, algorithm 1 with model averaging:
@@ -29,20 +29,21 @@ def ifca(clusters: Count, head: str = '',
   The initial models are drawn independently. In each round a client receives
   all models and evaluates them on its training examples. Released code
   (https://github.com/jichan3751/ifca) averages with equal weights on MNIST
-  (weighting="uniform"), and by examples on FEMNIST; there the shared layers are
-  those of FedAvg, and do not train. HypCluster (Mansour et
-  al., 2020, https://arxiv.org/abs/2002.10619) has the same rounds, in FedJAX
-  with a server optimizer for each cluster.
+  (weighting="uniform"), and by examples on FEMNIST, where the shared layers are
+  those of a model of FedAvg and do not train. HypCluster (Mansour et al., 2020,
+  https://arxiv.org/abs/2002.10619) has the same rounds; FedJAX's HypCluster has
+  a server optimizer for each cluster.
 
   Args:
     clusters: number of models, k.
     head: layers that each cluster has for itself, separated by spaces, such as
-      "out"; all others are averaged over all clients. '' gives each cluster a
-      whole model. Bytes are counted as of k whole models.
+      "out"; the other layers are averaged over all clients. '' gives each
+      cluster a whole model. Bytes are those of k whole models in either case.
     start: "random", or "kmeans" as in HypCluster: in each of the first k rounds
-      all clients train the same initial model, and one of their models becomes
-      that of a cluster: the first is drawn; then it is that of the client with
-      the largest loss of its best cluster. Each round keeps all local models.
+      all clients train the initial model, and the trained model of one client
+      becomes the model of the next cluster. The first such client is drawn;
+      later it is the client whose lowest loss over the clusters so far is the
+      largest. Each round stores all local models.
   """
   topology = Topology(
       num_models=clusters, choose=lambda choice: jnp.argmin(jnp.where(
@@ -132,16 +133,17 @@ def cfl(num_clients: FromRun[Count], clusters: Count,
   if sqrt((1 - a_ij) / 2) > gamma. Each begins with the model of c after the
   round. The defaults are those of the authors' notebook
   (https://github.com/felisat/clustered-federated-learning, commit 23a1c38) for
-  ten clients of EMNIST. It has no gamma, equal weights and no split before
-  round 21 or of two clients, and adds to each half its own mean. Clients
-  without a received update in the round stay, with the client of lowest number
-  among the others; a server optimizer of the new cluster begins.
+  ten clients of EMNIST. The notebook has no gamma, weights clients equally,
+  splits no cluster before round 21 or of two clients, and adds to each half its
+  own mean. Here c_1 has the lowest-numbered client with a received update, and
+  all clients without one; the server optimizer of c_2 is initialized.
 
   Args:
-    clusters: largest number of clusters; then no cluster is split any more.
-    eps1: bound on the norm of the mean update.
-    eps2: bound on the largest norm of an update.
-    gamma: bound on the separation.
+    clusters: largest number of clusters, at which no cluster is split.
+    eps1: a cluster is split only if the norm of its mean update is smaller.
+    eps2: a cluster is split only if the largest norm of an update is larger.
+    gamma: a cluster is split only if the separation of its halves is larger,
+      sqrt((1 - a) / 2) for the largest cosine a between them.
   """
   def mix(mixing):
     (cluster_C, count), jobs = mixing.state, mixing.jobs

@@ -24,12 +24,12 @@ def hierarchical(num_clients: FromRun[Count], edges: Count,
                  period: Count = 1) -> Topology:
   """Returns edge servers, whose models the cloud averages.
 
-  A round ends at the edges. Clients belong to edges in blocks of their numbers.
-  With one edge, and with period 1 up to rounding, it is FedAvg.
+  Each round ends at the edge servers, which have blocks of consecutive clients.
+  With one edge server it is FedAvg, and also with period 1, up to rounding.
 
   Args:
     edges: number of edge servers.
-    period: rounds between two averages of the cloud, kappa_2.
+    period: number of rounds from one average of the cloud to the next, kappa_2.
   """
   require(edges <= num_clients, 'edges', f'must be at most the {num_clients} '
           'clients', edges, 'Lower it')

@@ -122,12 +122,12 @@ def gossip(num_clients: FromRun[Count], seed: FromRun[int],
 
   Decentralized SGD: Lian et al., Can Decentralized Algorithms Outperform
   Centralized Algorithms?, NeurIPS 2017, https://arxiv.org/abs/1705.09056. With
-  a complete graph and all clients it is FedAvg of equal weights.
+  a complete graph and all clients it is FedAvg with equal weights.
 
   Args:
     graph: the edges: ring, torus, complete, regular(degree),
       erdos_renyi(probability), file(path), or your own.
-    steps: averages after each round.
+    steps: number of averaging steps after each round.
     order: "train_mix" averages the trained models; "mix_train" averages those
       before training and adds each node's own update, as in Lian et al.
   """
@@ -185,10 +185,10 @@ def epidemic(num_clients: FromRun[Count], peers: Count = 1,
   those that it received, with equal weights.
 
   Args:
-    peers: other clients that each client sends its model to, s.
-    oracle: whether the clients of a round are the nodes of a random graph in
-      which all have s neighbours (EL-Oracle), the same graph with its nodes
-      drawn again every round. Otherwise each draws its own (EL-Local).
+    peers: number s of clients that each client sends its model to.
+    oracle: whether clients exchange models with their s neighbours in a random
+      graph, on whose nodes they are placed at random every round (EL-Oracle).
+      Otherwise each client draws s recipients by itself (EL-Local).
   """
   require(peers < num_clients, 'peers',
           f'must be less than the {num_clients} clients', peers, 'Lower it')
@@ -235,10 +235,12 @@ def checked_edges(edges: Any, num_nodes: int) -> np.ndarray:
   edges = np.asarray(edges)
   require(edges.ndim == 2 and edges.shape[1] == 2 and edges.dtype.kind in 'iu',
           'graph', 'must have edges, integers [E, 2]',
-          f'{edges.dtype} {list(edges.shape)}', 'A row is a pair of clients')
+          f'{edges.dtype} {list(edges.shape)}',
+          'Give each edge as a row of two clients')
   least, most = edges.min(initial=0), edges.max(initial=0)
   require(least >= 0 and most < num_nodes, 'graph', 'must have nodes from 0 '
-          f'to {num_nodes - 1}', f'{least} to {most}', 'They are the clients')
+          f'to {num_nodes - 1}', f'{least} to {most}',
+          'Give the numbers of clients')
   require((edges[:, 0] != edges[:, 1]).all(), 'graph',
           'must have no edge from a node to itself',
           f'one at node {edges[edges[:, 0] == edges[:, 1]].ravel()[:1].sum()}',
@@ -246,7 +248,7 @@ def checked_edges(edges: Any, num_nodes: int) -> np.ndarray:
   count = int((~_reached(edges, num_nodes)).sum())
   require(not count, 'graph', 'must be connected', f'{count} of {num_nodes} '
           'clients that client 0 does not reach',
-          'Add edges; raise the probability of erdos_renyi')
+          'Add edges, or raise the probability of erdos_renyi')
   return edges.astype(np.int64)
 
 
@@ -349,10 +351,10 @@ def complete(num_nodes: FromRun[int]) -> np.ndarray:
 
 def erdos_renyi(num_nodes: FromRun[int], seed: FromRun[int],
                 probability: Fraction) -> np.ndarray:
-  """Each pair of nodes is an edge with a probability.
+  """A random graph, in which each pair of nodes is an edge independently.
 
   Args:
-    probability: of an edge.
+    probability: of each edge.
   """
   pairs = complete(num_nodes)
   random = np.random.default_rng([seed, 0x67726170])

@@ -177,7 +177,7 @@ def test_heads_of_the_attention_are_those_of_config_json(tmp_path, weights):
     trace(2)
   config.write_text(json.dumps(golden.CONFIG | {'layer_norm_eps': 1e-5}))
   with pytest.raises(mj.UserError, match='layer_norm_eps 1e-12 .*got 1e-05. '
-                     'The network computes nothing else'):
+                     'The network supports no other value'):
     trace(2)
 
 

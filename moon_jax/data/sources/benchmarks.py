@@ -64,8 +64,8 @@ def medmnist(data_dir: FromRun[str] = '',
              name: Literal[tuple(MEDMNIST)] = 'pathmnist') -> Dataset:  # type: ignore[valid-type]
   """Reads a data set of MedMNIST with 28 pixels on each side.
 
-  Training and validation images are for training. Labels of chestmnist are 14
-  findings (multilabel), those of the others classes.
+  The published validation images are added to the training images. Labels of
+  chestmnist are 14 findings (multilabel); other labels are classes.
 
   Args:
     name: one of the two-dimensional data sets.
@@ -90,7 +90,7 @@ def medmnist(data_dir: FromRun[str] = '',
     loaded['class_names'] = list(map(str, range(y['test'].shape[1])))
   else:
     loaded |= {key: loaded[key].ravel() for key in ('y_train', 'y_test')}
-  return arrays.to_dataset(name, setting('dataset', name), loaded)
+  return arrays.to_dataset(name, setting('dataset', 'medmnist'), loaded)
 
 
 @checked
@@ -99,8 +99,8 @@ def emnist(data_dir: FromRun[str] = '',
                           'mnist'] = 'balanced') -> Dataset:
   """Reads EMNIST, handwritten letters and digits, in its published IDX files.
 
-  The files have images with rows and columns exchanged, which is undone. It has
-  no writers; femnist has.
+  The images of the files are transposed; this is undone. EMNIST does not name
+  the writers; FEMNIST does.
 
   Args:
     split: one of the six published splits.
@@ -121,7 +121,7 @@ def har(data_dir: FromRun[str] = '') -> Dataset:
   """Reads UCI HAR: 561 features of movements of 30 people, who are clients.
 
   The published test set has other people than the training set. Clients need
-  both, so a fifth of the examples of each person is drawn for testing.
+  training and test examples, so a fifth of each person's is drawn for testing.
   """
   paths = _found('har', data_dir, [
       f'{part}/{kind}_{part}.txt' for part in ('train', 'test')
@@ -142,11 +142,12 @@ def har(data_dir: FromRun[str] = '') -> Dataset:
 def adult(data_dir: FromRun[str] = '', client: str = '') -> Dataset:
   """Reads UCI Adult: whether an income is above 50,000 dollars.
 
-  Categories are one feature each, and missing ones the most frequent; see csv.
+  Each category becomes a feature; a missing category becomes the most frequent
+  one.
 
   Args:
-    client: column that makes clients, such as education, occupation or
-      native-country, for partition=natural.
+    client: column that has the client of each row, such as education,
+      occupation or native-country, for partition=natural.
   """
   check = arrays.Check(setting('dataset', 'adult'))
   both = [tables.read(check, path, ',', _ADULT)._replace(part=part)

@@ -39,10 +39,10 @@ def load(data_dir: FromRun[str] = '', size: Annotated[int, Ge(0)] = 0,
   Images have one channel if all are grayscale, else three.
 
   Args:
-    size: pixels on each side to which all images are resized (bilinear); 0
-      keeps their size, which must be the same.
-    test_fraction: fraction of the images of each client to test on, unless
-      there are folders train and test.
+    size: side in pixels to which all images are resized (bilinear); with 0, all
+      images must have the same size.
+    test_fraction: fraction of the images of each client that are for testing,
+      if there are no folders train and test.
 
   Raises:
     UserError: naming the file, if there are no such folders or an image cannot
@@ -54,7 +54,8 @@ def load(data_dir: FromRun[str] = '', size: Annotated[int, Ge(0)] = 0,
   paths = [path for path in sorted(root.rglob('*'))
            if path.suffix.lower() in _SUFFIXES and path.is_file()]
   check(paths, 'the directory must hold folders of images',
-        f'{data_dir} without {", ".join(_SUFFIXES[:3])}', 'Name another')
+        f'{data_dir} without {", ".join(_SUFFIXES[:3])}',
+        'Name another directory')
   places = [path.relative_to(root).parts[:-1] for path in paths]
   is_split = {'train'} <= {place[0].lower() for place in places if place} <= {
       *_SPLITS}
@@ -64,15 +65,16 @@ def load(data_dir: FromRun[str] = '', size: Annotated[int, Ge(0)] = 0,
   places = [place[is_split:] for place in places]
   depth = len(places[0])
   for path, place in zip(paths, places):
-    check(len(place) == depth and depth in (1, 2), 'images must be in '
-          'DIR/CLASS/ or in DIR/CLIENT/CLASS/, all alike', path,
+    check(len(place) == depth and depth in (1, 2), 'images must all be in '
+          'DIR/CLASS/, or all in DIR/CLIENT/CLASS/', path,
           'Move it, or name the directory that holds the folders')
   owners = np.array([place[0] if depth == 2 else '' for place in places])
   names, y = np.unique([place[-1] for place in places], return_inverse=True)
   is_test = (np.array(parts) != 'train' if is_split
              else test_rows(owners, None, test_fraction))
   check(is_test.any(), 'there must be test images', f'{data_dir}/train only',
-        'Add test/, or name the directory train')
+        f'Add {data_dir}/test, or give '
+        f'{setting("data_dir", f"{data_dir}/train")} to split its images')
   x = decode(check, paths, size)
   loaded: dict[str, Any] = {'class_names': names}
   for part, rows in ('train', ~is_test), ('test', is_test):

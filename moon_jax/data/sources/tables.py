@@ -63,23 +63,25 @@ def load(data_dir: FromRun[str] = '', label: str = '', client: str = '',
   Args:
     label: column of the classes, words or numbers, or of the target of a
       regression; by default label, target, class or y.
-    client: column of the clients of a file; files in a directory have a client
-      each without it.
+    client: column that has the client of each row. Without it, each file of a
+      directory is a client, and a single file has no clients.
     inputs: columns of the inputs; by default all others.
-    drop: columns that are no inputs.
+    drop: columns that are not inputs.
     categorical: columns whose numbers are categories, such as postcodes.
-    categories: categories become a feature each (one_hot), or their number in
-      sorted order (ordinal). Those that no training row has are 0 or -1.
-    missing: what a missing number becomes: the mean, the median or the most
-      frequent value of the training rows; indicator takes the mean and adds a
-      feature that is 1 where a value was missing; error refuses it. A missing
-      category becomes the most frequent one; with indicator, none.
+    categories: each category becomes a feature of 0 or 1 (one_hot), or the
+      column becomes one feature, the category's number in sorted order
+      (ordinal). A category that no training row has is all 0, or -1.
+    missing: what replaces a missing number: the mean, the median or the most
+      frequent value of the training rows; or indicator, the mean and a further
+      feature that is 1 where a value was missing; or error, which refuses the
+      file. A missing category becomes the most frequent one, or with indicator
+      no category.
     task: classification or regression.
-    time: column of numbers or dates (2026-01-31) by which training rows are
-      sorted, for partition=temporal; test rows are the latest ones.
+    time: column of numbers or dates (2026-01-31). Rows are sorted by it, for
+      partition=temporal, and test rows are the latest rows of each client.
     delimiter: character between fields.
-    test_fraction: fraction of the rows of each client to test on, unless the
-      files are split.
+    test_fraction: fraction of the rows of each client that are for testing, if
+      the files are not split.
 
   Raises:
     UserError: naming the file and the line, if a file or a value is invalid.
@@ -162,7 +164,8 @@ def _files(data_dir):
     require({part for part, _ in split} == {'train', 'test'}, 'data_dir',
             'must hold both training and test files',
             f'{data_dir} with {split[0][0]} only',
-            'Rename it, if its rows are to be split')
+            'Add the missing files, or rename these so that their rows are '
+            'split')
     return [(part, path.stem * (path.parent != root), path)
             for part, path in split]
   paths = sorted(root.glob('*.csv'))
@@ -203,13 +206,13 @@ def read(check: arrays.Check, path: pathlib.Path, delimiter: str,
     known = [(row, line) for row, line in zip(rows, lines) if len(row) > 1]
     rows, lines = ([*header], *(row for row, _ in known)), [
         0, *(line for _, line in known)]
-  check(len(rows) > 1, 'files must have a line of column names and rows',
+  check(len(rows) > 1, 'files must have a line of column names, then rows',
         f'{len(rows)} lines in {path}', 'Add them, or remove the file')
   header = [name.strip() for name in rows[0]]
   for row, line in zip(rows, lines):
     check(len(row) == len(header), f'rows must have {len(header)} fields, as '
           'line 1', f'{len(row)} in {path}, line {line}', 'Quote fields with '
-          f'a {delimiter}, or give the delimiter of the file')
+          f'{delimiter!r} in them, or give the delimiter of the file')
   check(not all(map(_is_number, header)), 'line 1 must have the names of '
         'columns', f'numbers in {path}, line 1', 'Add a line of names')
   twice = [name for name in header if name and header.count(name) > 1]
@@ -268,7 +271,7 @@ def _times(check, columns, name, at):
     try:
       times.append(np.array(text).astype(kind))
     except ValueError:
-      check(False, f'time={name} must have numbers, or dates as 2026-01-31',
+      check(False, f'time={name} must have numbers, or dates like 2026-01-31',
             f'{text!r} in {at(row)}', 'Convert it')
   return np.array(times)
 
@@ -301,11 +304,12 @@ def _labels(check, columns, name, task, is_train, at):
   ordered = sorted({x for x, used in zip(values, is_train) if used},
                    key=float if numbers else str)
   check(len(ordered) <= max(20, is_train.sum() // 2), f'label={name} must have '
-        'classes', f'{len(ordered):,} values in {is_train.sum():,} training '
-        'rows', 'Give another column, or task=regression for numbers')
+        'classes that repeat', f'{len(ordered):,} different values in '
+        f'{is_train.sum():,} training rows', 'Give another column, or '
+        'task=regression for numbers')
   code = {text: i for i, text in enumerate(ordered)}
   row = next((i for i, x in enumerate(values) if x not in code), None)
-  check(row is None, f'label={name} must have classes of training rows',
+  check(row is None, f'label={name} must have only classes of training rows',
         f'{values[row]!r} in {at(row)}' if row is not None else '',
         'Add training rows of the class, or remove the row')
   return np.array([code[x] for x in values]), {'class_names': ordered}, (
