@@ -190,7 +190,7 @@ def test_list_names_every_data_set_in_80_columns(run):
   status, out, _ = run('list')
   assert status == 0
   assert set(data_command.ENTRIES) == set(DATASETS) - {
-      'csv', 'images', 'npz', 'npy'}
+      'csv', 'images', 'text', 'npz', 'npy'}
   assert all(f'\n{name} ' in out for name in data_command.ENTRIES)
   assert all(entry.page in out for entry in data_command.ENTRIES.values())
   assert max(map(len, out.splitlines())) <= 80

@@ -221,8 +221,9 @@ def test_the_run_of_a_million_clients_learns_with_20_000(here):
 
 @pytest.mark.parametrize('title, clients', [
     ('Tables', [f'hospital{i:02}' for i in range(30)]),
-    ('Folders of images', ['ann', 'bob', 'eva'])])
-def test_a_file_or_a_folder_for_each_client(title, clients, here):
+    ('Folders of images', ['ann', 'bob', 'eva']),
+    ('Texts', ['ann', 'bob', 'eva'])])
+def test_a_file_or_a_folder_for_each_client(title, clients, here, promotion):
   """One command from raw files to the accuracy of each client."""
   text = section('data', title)
   execute(programs(text)[0], 'data.md')

@@ -72,6 +72,7 @@ KINDS: dict[str, Kind] = {
     'dataset': Kind(
         _in('data.sources.tables', csv='load')
         | _in('data.sources.folders', images='load')
+        | _in('data.sources.texts', text='load')
         | _in('data.sources.benchmarks', 'medmnist', 'emnist', 'adult'),
         'csv(label=ill)'),
     'partition': Kind(

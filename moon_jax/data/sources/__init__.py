@@ -20,6 +20,7 @@ from moon_jax.data.sources import (
   huggingface,
   leaf,
   tables,
+  texts,
   tiny_imagenet,
 )
 from moon_jax.data.sources.images import PUBLISHED
@@ -41,6 +42,7 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     'adult': benchmarks.adult,
     'csv': tables.load,
     'images': folders.load,
+    'text': texts.load,
     'npz': arrays.load_npz,
     'npy': arrays.load_npy,
 }
@@ -49,7 +51,8 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
 # Data sets whose content depends on the files; those of MNIST do not any more,
 # but the fingerprints of earlier runs have it.
 _VARYING = ('mnist', 'fashion_mnist', 'emnist', 'har', 'adult', 'csv', 'images',
-            'npz', 'npy', 'shakespeare', 'shakespeare_tokens', 'femnist')
+            'text', 'npz', 'npy', 'shakespeare', 'shakespeare_tokens',
+            'femnist')
 
 
 def varies(name: str) -> bool:

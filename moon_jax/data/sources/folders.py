@@ -56,35 +56,48 @@ def load(data_dir: FromRun[str] = '', size: Annotated[int, Ge(0)] = 0,
   check(paths, 'the directory must hold folders of images',
         f'{data_dir} without {", ".join(_SUFFIXES[:3])}',
         'Name another directory')
-  places = [path.relative_to(root).parts[:-1] for path in paths]
-  is_split = {'train'} <= {place[0].lower() for place in places if place} <= {
-      *_SPLITS}
-  parts = [_SPLITS[place[0].lower()] if is_split else '' for place in places]
-  if 'test' in parts:  # then validation images are for training
-    parts = [part.replace('valid', 'train') for part in parts]
-  places = [place[is_split:] for place in places]
-  depth = len(places[0])
-  for path, place in zip(paths, places):
-    check(len(place) == depth and depth in (1, 2), 'images must all be in '
-          'DIR/CLASS/, or all in DIR/CLIENT/CLASS/', path,
-          'Move it, or name the directory that holds the folders')
-  owners = np.array([place[0] if depth == 2 else '' for place in places])
-  names, y = np.unique([place[-1] for place in places], return_inverse=True)
-  is_test = (np.array(parts) != 'train' if is_split
+  parts, owners, labels = layout(check, root, paths)
+  names, y = np.unique(labels, return_inverse=True)
+  is_test = (parts == 'test' if any(parts)
              else test_rows(owners, None, test_fraction))
-  check(is_test.any(), 'there must be test images', f'{data_dir}/train only',
-        f'Add {data_dir}/test, or give '
-        f'{setting("data_dir", f"{data_dir}/train")} to split its images')
   x = decode(check, paths, size)
   loaded: dict[str, Any] = {'class_names': names}
   for part, rows in ('train', ~is_test), ('test', is_test):
     loaded |= {f'x_{part}': x[rows], f'y_{part}': y[rows]}
-    if depth == 2:
+    if any(owners):
       loaded[f'client_{part}'] = owners[rows]
   print(f'{check.source}: {len(x):,} images of '
         f'{"x".join(map(str, x.shape[1:]))}, {len(names)} classes' + (
-            f', {len(set(owners))} clients' * (depth == 2)), flush=True)
+            f', {len(set(owners))} clients' * any(owners)), flush=True)
   return arrays.to_dataset(root.resolve().name, check.source, loaded)
+
+
+def layout(check: arrays.Check, root: pathlib.Path,
+           paths: Sequence[pathlib.Path]) -> tuple[np.ndarray, ...]:
+  """Returns what the folders of N files mean, three arrays of strings [N].
+
+  These are train or test, or '' if the files are to be split; the client, or ''
+  if there are none; and the class.
+  """
+  places = [path.relative_to(root).parts[:-1] for path in paths]
+  is_split = {'train'} <= {place[0].lower() for place in places if place} <= {
+      *_SPLITS}
+  parts = [_SPLITS[place[0].lower()] if is_split else '' for place in places]
+  # Without test images, validation images are for testing.
+  valid = 'train' if 'test' in parts else 'test'
+  parts = [part.replace('valid', valid) for part in parts]
+  check(not is_split or 'test' in parts, 'there must be test examples',
+        f'{root}/train only', f'Add {root}/test, or give '
+        f'{setting("data_dir", f"{root}/train")} to split its files')
+  places = [place[is_split:] for place in places]
+  depth = len(places[0])
+  for path, place in zip(paths, places):
+    check(len(place) == depth and depth in (1, 2), 'files must all be in '
+          'DIR/CLASS/, or all in DIR/CLIENT/CLASS/', path,
+          'Move it, or name the directory that holds the folders')
+  return (np.array(parts), np.array([place[0] * (depth == 2)
+                                     for place in places]),
+          np.array([place[-1] for place in places]))
 
 
 def decode(check: arrays.Check, paths: Sequence[pathlib.Path],

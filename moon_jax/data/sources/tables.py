@@ -11,8 +11,9 @@ categories. What fills missing values, and which categories there are, follows
 from training rows alone. Errors name the file and the line.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import csv
+import functools
 import io
 import pathlib
 from typing import Annotated, Any, Literal, NamedTuple
@@ -92,7 +93,7 @@ def load(data_dir: FromRun[str] = '', label: str = '', client: str = '',
   return assemble(
       check, pathlib.Path(data_dir).stem or 'csv',
       [read(check, path, delimiter)._replace(part=part, client=client)
-       for part, client, path in _files(data_dir)],
+       for part, client, path in find(data_dir)],
       label, client, inputs, drop, categorical, categories, missing, task, time,
       test_fraction)
 
@@ -101,8 +102,12 @@ def assemble(check: arrays.Check, name: str, tables: Sequence[Table],
              label: str = '', client: str = '', inputs: str = '',
              drop: str = '', categorical: str = '', categories: str = 'one_hot',
              missing: str = 'mean', task: str = 'classification',
-             time: str = '', test_fraction: float = 0.2) -> Dataset:
-  """Returns the data set of tables with the same columns; see `load`."""
+             time: str = '', test_fraction: float = 0.2,
+             features_fn: Callable | None = None) -> Dataset:
+  """Returns the data set of tables with the same columns; see `load`.
+
+  `features_fn` makes inputs of the columns, instead of `_features`.
+  """
   _check_same_columns(check, tables)
   columns = {key: [value for table in tables for value in table.columns[key]]
              for key in tables[0].columns}
@@ -132,9 +137,11 @@ def assemble(check: arrays.Check, name: str, tables: Sequence[Table],
   names = listed['inputs'] or [
       x for x in columns if x not in (label, client, time, *listed['drop'])
       and not arrays.is_unnamed(x)]
-  x, loaded, what = _features(
-      check, {key: columns[key] for key in names}, ~is_test, at,
-      listed['categorical'], categories, missing)
+  features_fn = features_fn or functools.partial(
+      _features, categorical=listed['categorical'], categories=categories,
+      missing=missing)
+  x, loaded, what = features_fn(
+      check, {key: columns[key] for key in names}, ~is_test, at)
   y, labels, kind = _labels(check, columns, label, task, ~is_test, at)
   loaded |= labels
   for key, rows in ('train', order[~is_test[order]]), (
@@ -148,11 +155,15 @@ def assemble(check: arrays.Check, name: str, tables: Sequence[Table],
   return arrays.to_dataset(name, check.source, loaded)
 
 
-def _files(data_dir):
-  """Returns (part, client, path) of each file; part or client may be ''."""
-  remedy = 'Name a CSV file, or a directory of CSV files'
-  require(data_dir, 'data_dir', f'must be given for {setting("dataset")}=csv',
-          'none', remedy)
+def find(data_dir: str, dataset: str = 'csv', others: str = ''
+         ) -> list[tuple[str, str, pathlib.Path]]:
+  """Returns (part, client, path) of each file; part or client may be ''.
+
+  `others` is what else the data set may be read from, for messages.
+  """
+  remedy = f'Name a CSV file, or a directory of CSV files{others}'
+  require(data_dir, 'data_dir', 'must be given for '
+          f'{setting("dataset", dataset)}', 'none', remedy)
   root = files.user_path(data_dir, 'data_dir')
   if root.is_file():
     return [('', '', root)]
@@ -182,16 +193,9 @@ def read(check: arrays.Check, path: pathlib.Path, delimiter: str,
   A file without names of columns needs a `header`; lines of one field, such as
   comments, are left out of it.
   """
-  blob = files.read_regular(path)
-  try:
-    text = blob.decode('utf-8-sig')
-  except UnicodeDecodeError as error:
-    line = blob.count(b'\n', 0, error.start) + 1
-    check(False, 'files must be UTF-8', f'byte {blob[error.start]:#x} in '
-          f'{path}, line {line}', 'iconv -f latin1 -t utf-8 OLD > NEW '
-          'converts one')
-  reader = csv.reader(io.StringIO(text, newline=''), delimiter=delimiter,
-                      skipinitialspace=True, strict=True)
+  reader = csv.reader(
+      io.StringIO(read_text(check, path), newline=''), delimiter=delimiter,
+      skipinitialspace=True, strict=True)
   rows, lines, line = [], [], 1
   try:
     for row in reader:
@@ -220,6 +224,19 @@ def read(check: arrays.Check, path: pathlib.Path, delimiter: str,
         f'{twice[:1]} twice in {path}, line 1', 'Rename one')
   return Table(path, {name: [x.strip() for x in values] for name, values in zip(
       header, zip(*rows[1:]))}, lines[1:])
+
+
+def read_text(check: arrays.Check, path: pathlib.Path) -> str:
+  """Returns the text of a file, which is UTF-8."""
+  blob = files.read_regular(path)
+  try:
+    return blob.decode('utf-8-sig')
+  except UnicodeDecodeError as error:
+    line = blob.count(b'\n', 0, error.start) + 1
+    check(False, 'files must be UTF-8', f'byte {blob[error.start]:#x} in '
+          f'{path}, line {line}', 'iconv -f latin1 -t utf-8 OLD > NEW '
+          'converts one')
+    raise
 
 
 def _check_same_columns(check, tables):

@@ -58,7 +58,7 @@ def test_sizes(tmp_path):
     (lambda here: save(here, PIXELS[0]), 'DIR/CLASS'),
     (lambda here: (save(here / 'a', PIXELS[0]),
                    save(here / 'b/c', PIXELS[1])), 'DIR/CLASS.*b.c.0.png'),
-    (lambda here: save(here / 'train/a', PIXELS[0]), 'test images'),
+    (lambda here: save(here / 'train/a', PIXELS[0]), 'test examples'),
     (lambda here: (save(here / 'a', PIXELS[0]),
                    (here / 'a/9.png').write_bytes(b'x')), 'complete.*a.9.png'),
     (lambda here: (save(here / 'a', PIXELS[0]), save(here / 'a', (

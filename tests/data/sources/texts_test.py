@@ -1,0 +1,85 @@
+"""Texts: tokens, layouts and errors."""
+
+import pytest
+
+import moon_jax as mj
+from moon_jax.errors import UserError
+
+tokenizers = pytest.importorskip(
+    'tokenizers', reason="pip install 'moon_jax[text]'")
+
+WORDS = '[UNK] [PAD] [CLS] [SEP] the game was lost'.split()
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  made = tokenizers.Tokenizer(tokenizers.models.WordLevel(
+      {word: i for i, word in enumerate(WORDS)}, '[UNK]'))
+  made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+  made.add_special_tokens(WORDS[:4])
+  made.post_processor = tokenizers.processors.TemplateProcessing(
+      '[CLS] $A [SEP]', special_tokens=[('[CLS]', 2), ('[SEP]', 3)])
+  made.save(str(tmp_path / 'tokenizer.json'))
+  return tmp_path
+
+
+def write(path, text):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_text(text)
+
+
+def load(place, arguments=''):
+  return mj.load_dataset(
+      f'text(tokenizer=".", length=5, pad_token=1{arguments})', str(place))
+
+
+def test_folders_of_clients(here):
+  write(here / 'mails/train/bob/won/a.txt', 'the game')
+  write(here / 'mails/test/bob/lost/b.txt', 'the game was lost\n')
+  write(here / 'mails/train/ann/lost/c.txt', 'Lost')
+  write(here / 'mails/test/ann/won/d.txt', '')
+  data = load('mails')
+  rows = {tuple(tokens): (data.class_names[label], data.client_names[client])
+          for part in ('train', 'test') for tokens, label, client in zip(
+              *(getattr(data, f'{part}_{what}').tolist()
+                for what in ('inputs', 'labels', 'clients')))}
+  assert rows == {(2, 4, 5, 3, 1): ('won', 'bob'),
+                  (2, 4, 5, 6, 3): ('lost', 'bob'),  # cut before [SEP]
+                  (2, 0, 3, 1, 1): ('lost', 'ann'),
+                  (2, 3, 1, 1, 1): ('won', 'ann')}
+  assert data.num_tokens == len(WORDS) and len(data.test_labels) == 2
+
+
+def test_the_form_of_ag_news(here):
+  write(here / 'news/train.csv', '"3","The game","was ""lost"", the end"\n'
+        '"1","game","was"\n')
+  write(here / 'news/test.csv', '"1","lost",""\n')
+  data = load('news', ', columns="class,title,description", pad_side=left')
+  assert data.train_inputs.tolist() == [[2, 0, 5, 6, 3], [1, 2, 5, 6, 3]]
+  assert data.test_inputs.tolist() == [[1, 1, 2, 7, 3]]
+  assert data.class_names == ('1', '3')
+  assert data.train_labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize('call, words', [
+    ('text', 'tokenizer must name a file.*tokenizer.json'),
+    ('text(tokenizer=x)', "tokenizer must name a file; got 'x'"),
+    ('text(tokenizer=mails/a/b.txt)', 'of the library tokenizers; got .*b.txt'),
+    ('text(tokenizer=".")', r"special token; got 0, '\[UNK\]'.*1 \(\[PAD\]\)"),
+    ('text(tokenizer=".", pad_token=1)', 'UTF-8; got byte 0xe9.*b.txt, line 2'),
+])
+def test_errors_name_the_file(call, words, here):
+  (here / 'mails/a').mkdir(parents=True)
+  (here / 'mails/a/b.txt').write_bytes(b'caf\ncaf\xe9')
+  (here / 'tokenizer.json').write_text(
+      (here / 'tokenizer.json').read_text().replace(
+          '"special":true', '"special":false', 1).replace(
+          '"special": true', '"special": false', 1))
+  with pytest.raises(UserError, match=words):
+    mj.load_dataset(call, 'mails')
+
+
+def test_a_place_without_texts(here):
+  with pytest.raises(UserError, match='which has none.*folders of .*txt'):
+    load(here)
