@@ -106,6 +106,11 @@ ENTRIES |= {name: Entry(*values, by_hand=f'download its files from {values[5]}')
     'adult': ('UCI Adult, incomes', '32,561, 16,281', 'table', '2',
               'CC BY 4.0', 'https://doi.org/10.24432/C5XW20',
               _UCI)}.items()}
+ENTRIES['colored_mnist'] = ENTRIES['mnist']._replace(
+    title='Colored MNIST, whose colours mislead', inputs='28x28x2', classes='2',
+    page='https://arxiv.org/abs/1907.02893', downloads=(),
+    flags=f'{_NATURAL} --num_clients=2',
+    by_hand='download the files of mnist: moon-jax data get mnist')
 
 
 def main() -> None:
@@ -314,7 +319,7 @@ def _list(_) -> None:
              else f'download, {entry.megabytes} MB')
     print(f'{name:19}{entry.examples:17}{entry.inputs:15}{entry.classes:9}'
           f'{files}\n  {entry.license}; {entry.page}')
-  print('Other data: --dataset=csv, images, npz, npy, MODULE:LOADER or\n'
+  print('Other data: --dataset=csv, images, text, npz, npy, MODULE:LOADER or\n'
         'hf:NAME (docs/data.md).')
 
 

@@ -20,7 +20,7 @@ from moon_jax.config.parts import Part
 DATASETS = ('digits', 'cifar10', 'cifar100', 'tiny_imagenet', 'mnist',
             'fashion_mnist', 'svhn', 'shakespeare', 'shakespeare_tokens',
             'femnist', 'breast_cancer', 'medmnist', 'emnist', 'har', 'adult',
-            'csv', 'images', 'text', 'npz', 'npy')
+            'colored_mnist', 'csv', 'images', 'text', 'npz', 'npy')
 
 HUGGINGFACE = 'hf:'  # before the name of a data set of Hugging Face
 

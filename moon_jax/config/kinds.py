@@ -73,7 +73,8 @@ KINDS: dict[str, Kind] = {
         _in('data.sources.tables', csv='load')
         | _in('data.sources.folders', images='load')
         | _in('data.sources.texts', text='load')
-        | _in('data.sources.benchmarks', 'medmnist', 'emnist', 'adult'),
+        | _in('data.sources.benchmarks', 'medmnist', 'emnist', 'adult',
+              'colored_mnist'),
         'csv(label=ill)'),
     'partition': Kind(
         _in('data.partition', 'iid', 'dirichlet', 'client_dirichlet',

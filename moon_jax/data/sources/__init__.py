@@ -40,6 +40,7 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     'emnist': benchmarks.emnist,
     'har': benchmarks.har,
     'adult': benchmarks.adult,
+    'colored_mnist': benchmarks.colored_mnist,
     'csv': tables.load,
     'images': folders.load,
     'text': texts.load,

@@ -5,17 +5,19 @@
                .gz, https://arxiv.org/abs/1702.05373
     har        "UCI HAR Dataset", https://doi.org/10.24432/C54S4K
     adult      adult.data and adult.test, https://doi.org/10.24432/C5XW20
+    colored_mnist    the files of MNIST, see `images`
 
 Only the authors of MedMNIST publish checksums of these files.
 """
 
 import hashlib
 import string
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import Ge, Le
 import numpy as np
 
-from moon_jax.config.parts import checked, FromRun
+from moon_jax.config.parts import checked, Fraction, FromRun
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files, published
 from moon_jax.data.sources import arrays, images, tables
@@ -115,6 +117,48 @@ def emnist(data_dir: FromRun[str] = '',
     loaded |= {f'x_{part}': x.swapaxes(1, 2),
                f'y_{part}': y.astype(int) - (split == 'letters')}
   return arrays.to_dataset('emnist', setting('dataset', 'emnist'), loaded)
+
+
+@checked
+def colored_mnist(data_dir: FromRun[str] = '',
+                  agreement: Annotated[tuple[float, ...], Ge(0), Le(1)] = (
+                      0.9, 0.8),
+                  test_agreement: Fraction = 0.1,
+                  label_noise: Fraction = 0.25) -> Dataset:
+  """Makes Colored MNIST, where the colour misleads, from the files of MNIST.
+
+  The class is whether the digit is 5 or more, and is then another one with the
+  probability `label_noise`. The image is in the channel of the class with the
+  probability of its environment, otherwise in the other channel. Environments
+  are clients. Source: Arjovsky et al., Invariant Risk Minimization, 2019,
+  section 5.2, https://arxiv.org/abs/1907.02893. Their code takes every second
+  row and column of images, 50,000 training images, and the class 1 for digits
+  below 5.
+
+  Args:
+    agreement: the probability in each environment of training examples;
+      example i is in environment i modulo their number.
+    test_agreement: the probability in test examples, an environment that no
+      client has.
+    label_noise: probability of a wrong class, in all examples.
+  """
+  mnist = published.load(images.PUBLISHED['mnist'], data_dir, False)
+  loaded = {'class_names': ['0-4', '5-9']}
+  for seed, part in enumerate(('train', 'test')):
+    pixels, digits = (getattr(mnist, f'{part}_{what}')
+                      for what in ('inputs', 'labels'))
+    environment = np.arange(len(digits)) % len(agreement)
+    probability = (np.array(agreement)[environment] if part == 'train'
+                   else test_agreement)
+    uniform = np.random.RandomState(seed).random_sample((2, len(digits)))
+    y = (digits >= 5) ^ (uniform[0] < label_noise)
+    channel = y ^ (uniform[1] >= probability)
+    loaded |= {f'x_{part}': pixels * np.eye(2, dtype=np.uint8)[
+        channel.astype(int)][:, None, None], f'y_{part}': y.astype(int)}
+    if part == 'train':
+      loaded['client_train'] = environment
+  return arrays.to_dataset(
+      'colored_mnist', setting('dataset', 'colored_mnist'), loaded)
 
 
 def har(data_dir: FromRun[str] = '') -> Dataset:

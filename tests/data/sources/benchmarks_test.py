@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import moon_jax as mj
+from moon_jax.data.io import published
 from moon_jax.data.sources import benchmarks
 from moon_jax.errors import UserError
 from support import published_files
@@ -98,6 +99,34 @@ def test_people_of_har_are_clients(tmp_path):
   owner = dict(zip(x[:, 0].round(4), [0] * 4 + [2] * 4 + [1] * 4))
   assert [owner[round(float(value), 4)] for value in data.train_inputs[:, 0]
           ] == data.train_clients.tolist()
+
+
+def test_shares_of_colored_mnist(monkeypatch):
+  """The closed form: noise and colours are independent of the digit."""
+  count = 20_000
+  pixels = RANDOM.randint(1, 256, (count, 2, 2, 1), np.uint8)
+  digits = RANDOM.randint(0, 10, count)
+  monkeypatch.setattr(
+      published, 'load', lambda data_set, *_: mj.Dataset(
+          data_set.name, pixels, digits, pixels[::-1], digits[::-1], ()))
+  data = mj.load_dataset('colored_mnist(agreement=(0.9, 0.8, 0.6))')
+  for x, y, expected, digit in (
+      (data.train_inputs, data.train_labels, pixels, digits),
+      (data.test_inputs, data.test_labels, pixels[::-1], digits[::-1])):
+    np.testing.assert_array_equal(x.max(-1), expected[..., 0])
+    assert ((x == 0).any(-1).all((1, 2)) & (
+        (x[..., 0] == 0).all((1, 2)) | (x[..., 1] == 0).all((1, 2)))).all()
+    assert abs((y == (digit >= 5)).mean() - .75) < .015
+  agrees = lambda x, y: (x[:, 0, 0, 1] > 0) == y
+  train = agrees(data.train_inputs, data.train_labels)
+  for client, share in enumerate((.9, .8, .6)):
+    assert abs(train[data.train_clients == client].mean() - share) < .02
+    assert (data.train_clients == client).sum() in (6666, 6667)
+  # A wrong label has its own colour as often as a right one.
+  is_right = data.train_labels == (digits >= 5)
+  assert abs(train[is_right].mean() - train[~is_right].mean()) < .03
+  test = agrees(data.test_inputs, data.test_labels)
+  assert abs(test.mean() - .1) < .01
 
 
 ROW = ('{age}, {job}, 77516, Bachelors, 13, Never-married, Adm-clerical, '
