@@ -157,7 +157,7 @@ def test_augmented_images_are_refused():
       test_inputs=np.zeros((5, 2, 2, 1), np.uint8), augmentation='crop')
   object.__setattr__(federation, 'data', images)
   object.__setattr__(federation, 'augment', True)
-  with pytest.raises(mj.UserError, match='augment must be False.*augmentation crop'):
+  with pytest.raises(mj.UserError, match='augment must be False.*tion crop'):
     cached_features.planned(federation)
 
 
