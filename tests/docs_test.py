@@ -176,7 +176,7 @@ def test_the_programs_and_the_error_about_pretrained_weights(here, capsys):
   assert capsys.readouterr().out == '(3, 3, 1, 8)\n'
   command, = commands(page('pretrained'))
   assert config_of(command).args('model')['patch_size'] == 4
-  printed, = re.findall(r'^moon_jax.train: (.*)', page('pretrained'), re.M)
+  printed, = re.findall(r'^moon-jax train: (.*)', page('pretrained'), re.M)
   model = mj.vit(10, init='vit_tiny', patch_size=4, num_layers=13)
   with errors.of_command(), pytest.raises(mj.UserError) as error:
     jax.eval_shape(model.init, jax.random.key(0), np.zeros(
