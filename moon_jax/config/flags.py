@@ -271,8 +271,9 @@ class Config:
   augmentation: Part = part(
       'usual',
       'What is done to normalized training inputs after --augment: nothing '
-      '(usual); cutout(length), a square of each image is set to the mean; or '
-      'your own.', page='data.md#augmentation')
+      '(usual); cutout(length), a square of each image is set to the mean; '
+      'randaugment(n, m), n random operations of magnitude m; or your own.',
+      page='data.md#augmentation')
   optimizer: Part = part(
       'sgd',
       'Local optimizer: sgd(momentum, weight_decay), adam or amsgrad; its '

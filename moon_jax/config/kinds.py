@@ -116,9 +116,9 @@ KINDS: dict[str, Kind] = {
         returns='a transformation of optax, or a function of the learning rate '
                 'that returns one'),
     'augmentation': Kind(
-        _in('data.augment', 'usual', 'cutout'), 'cutout(length=8)',
-        returns='a function of (key, inputs)',
-        result='collections.abc:Callable'),
+        _in('data.augment', 'usual', 'cutout', 'randaugment'),
+        'cutout(length=8)', returns='a function of (key, inputs)',
+        result='collections.abc:Callable', values=('mean', 'std')),
     'schedule': Kind(
         _in('learning_rates', 'constant', 'cosine', 'step'), 'step(every=30)',
         {'warmup': (

@@ -7,11 +7,12 @@ accepts any inputs.
 from collections.abc import Callable
 from typing import Annotated
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 import jax
+from jax import lax
 import jax.numpy as jnp
 
-from moon_jax.config.parts import checked
+from moon_jax.config.parts import checked, Count, FromRun
 from moon_jax.errors import require
 
 PAD = 4  # pixels on each side
@@ -165,6 +166,131 @@ def cut(images_BHWC: jax.Array, center_B2: jax.Array,
     is_cut.append((offset_BS >= -half) & (offset_BS < half))
   is_cut_BHW = is_cut[0][:, :, None] & is_cut[1][:, None]
   return jnp.where(is_cut_BHW[..., None], 0, images_BHWC)
+
+
+# Operations of `randaugment`, by number.
+OPERATIONS = (
+    'identity', 'shear_x', 'shear_y', 'translate_x', 'translate_y', 'rotate',
+    'brightness', 'color', 'contrast', 'sharpness', 'posterize', 'solarize',
+    'autocontrast', 'equalize')
+_STRONGEST = 30  # magnitude
+
+
+@checked
+def randaugment(mean: FromRun[tuple[float, ...]],
+                std: FromRun[tuple[float, ...]], n: Count = 2,
+                m: Annotated[int, Ge(0), Le(_STRONGEST)] = 9
+                ) -> Callable[[jax.Array, jax.Array], jax.Array]:
+  """Applies random operations to each image, all with the same magnitude.
+
+  Cubuk et al., RandAugment, 2020, https://arxiv.org/abs/1909.13719, with the 14
+  operations and magnitudes of torchvision. Each image draws its own operations,
+  and their signs. Pixels from outside of the image are black. Inputs are
+  rounded to the 256 values of a pixel.
+
+  Args:
+    mean: of the data set.
+    std: of the data set.
+    n: number of operations, one after another.
+    m: magnitude; at the greatest, 30, images are sheared by 0.3, moved by 45%
+      of their size, rotated by 30 degrees, or changed in brightness, color,
+      contrast or sharpness by 90%.
+  """
+  def augment(key, images_BHWC):
+    require(images_BHWC.ndim == 4 and images_BHWC.shape[-1] in (1, 3),
+            'augmentation=randaugment', 'needs images with 1 or 3 channels',
+            f'inputs of shape {list(images_BHWC.shape[1:])}', 'Remove it')
+    op_key, sign_key = jax.random.split(key)
+    shape = n, len(images_BHWC)
+    operation_NB = jax.random.randint(op_key, shape, 0, len(OPERATIONS))
+    level_NB = jax.random.rademacher(sign_key, shape, jnp.float32) * (
+        m / _STRONGEST)
+    scale, shift = (jnp.float32(x) * 255 for x in (std, mean))
+    pixels = jnp.clip(jnp.round(
+        images_BHWC * scale[None, None, None] + shift[None, None, None]
+        ), 0, 255)
+    pixels, _ = lax.scan(lambda x_BHWC, drawn: (
+        jax.vmap(transformed)(x_BHWC, *drawn), None), pixels,
+                         (operation_NB, level_NB))
+    return normalize(pixels.astype(jnp.uint8), mean, std)
+
+  return augment
+
+
+def transformed(x_HWC: jax.Array, operation: jax.Array,
+                level: jax.Array) -> jax.Array:
+  """Returns an image after an operation, as Pillow computes it.
+
+  Args:
+    x_HWC: whole numbers from 0 to 255, float32.
+    operation: index in `OPERATIONS`.
+    level: magnitude / 30, with a sign.
+  """
+  h, w, channels = x_HWC.shape
+  sin, cos = (f(jnp.deg2rad(30 * level)) for f in (jnp.sin, jnp.cos))
+  across, down = (jnp.trunc(150 / 331 * size * level) for size in (w, h))
+  lean, zero, one = .3 * level, jnp.zeros_like(level), jnp.ones_like(level)
+  same = one, zero, zero, zero, one, zero
+  moves = jnp.array([
+      same, (one, lean, zero, zero, one, zero),
+      (one, zero, zero, lean, one, zero), (one, zero, across, zero, one, zero),
+      (one, zero, zero, zero, one, down),
+      (cos, -sin, (w - w * cos + h * sin) / 2,
+       sin, cos, (h - w * sin - h * cos) / 2),
+      *[same] * (len(OPERATIONS) - 6)])
+  x_HWC = _moved(x_HWC, moves[operation])
+  gray_HW1 = x_HWC if channels == 1 else jnp.floor(jnp.sum(
+      x_HWC * jnp.float32([19595, 38470, 7471])[None, None], -1, keepdims=True
+      ) / 2**16 + .5)
+
+  def blend(other):  # with the image; factors above 1 extrapolate
+    return jnp.floor(jnp.clip(other + (1 + .9 * level) * (x_HWC - other),
+                              0, 255))
+
+  step = 2**jnp.round(4 * jnp.abs(level))
+  low, high = (f(x_HWC, (0, 1), keepdims=True) for f in (jnp.min, jnp.max))
+  edges = jnp.where(high > low, jnp.floor(
+      (x_HWC - low) * 255 / jnp.maximum(high - low, 1)), x_HWC)
+  return lax.switch(jnp.maximum(operation - 5, 0), [
+      lambda: x_HWC,
+      lambda: blend(jnp.zeros_like(x_HWC)),
+      lambda: blend(gray_HW1),
+      lambda: blend(jnp.floor(jnp.mean(gray_HW1, keepdims=True) + .5)),
+      lambda: blend(_smooth(x_HWC)),
+      lambda: jnp.floor(x_HWC / step) * step,
+      lambda: jnp.where(x_HWC < 255 * (1 - jnp.abs(level)), x_HWC, 255 - x_HWC),
+      lambda: edges,
+      lambda: jax.vmap(_equalized, -1, -1)(x_HWC)])
+
+
+def _moved(x_HWC, move_6):
+  """Returns the pixels at (a x + b y + c, d x + e y + f), or 0."""
+  h, w, _ = x_HWC.shape
+  a, b, c, d, e, f = move_6
+  x_W, y_H = (jnp.arange(size, dtype=jnp.float32) + .5 for size in (w, h))
+  x_1W, y_H1 = x_W[None], y_H[:, None]
+  column, row = (jnp.floor(place).astype(jnp.int32) for place in (
+      a * x_1W + b * y_H1 + c, d * x_1W + e * y_H1 + f))
+  is_inside = (column >= 0) & (column < w) & (row >= 0) & (row < h)
+  return jnp.where(is_inside[..., None], x_HWC[
+      jnp.clip(row, 0, h - 1), jnp.clip(column, 0, w - 1)], 0)
+
+
+def _smooth(x_HWC):
+  """Returns weighted means of 3x3 pixels; those at the edges are unchanged."""
+  h, w, _ = x_HWC.shape
+  total = 4 * x_HWC[1:-1, 1:-1] + sum(
+      x_HWC[i:i + h - 2, j:j + w - 2] for i in range(3) for j in range(3))
+  return x_HWC.at[1:-1, 1:-1].set(jnp.floor(total / 13 + .5))
+
+
+def _equalized(x_HW):
+  """Returns a channel of which each part of 0 to 255 is as frequent."""
+  ordered = jnp.sort(x_HW.ravel())
+  below_HW = jnp.searchsorted(ordered, x_HW)
+  step = jnp.searchsorted(ordered, ordered[-1]) // 255
+  made = jnp.minimum((step // 2 + below_HW) // jnp.maximum(step, 1), 255)
+  return jnp.where(step > 0, made.astype(x_HW.dtype), x_HW)
 
 
 AUGMENTATIONS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {

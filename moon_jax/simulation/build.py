@@ -107,7 +107,7 @@ def from_valid(config: Config, dataset: Dataset | None = None,
       **{name: getattr(config, name) for name in SETTINGS},
       'optimizer': config.optimizer, 'topology': registry.topology_of(config),
       'data': dataset, 'clients': parts.clients, 'model': network,
-      'groups': _groups(config), 'augmentation': _augmentation(config),
+      'groups': _groups(config), 'augmentation': _augmentation(config, dataset),
       'algorithm': algorithm, 'rounds': _with_dropout(config, rounds),
       'learning_rate': learning_rates.make(config),
       'planned_rounds': config.num_rounds,
@@ -125,8 +125,9 @@ def from_valid(config: Config, dataset: Dataset | None = None,
   return made
 
 
-def _augmentation(config):
-  made = parts_lib.make('augmentation', config.augmentation)
+def _augmentation(config, dataset):
+  made = parts_lib.make('augmentation', config.augmentation, mean=dataset.mean,
+                        std=dataset.std)
   return user_code.named('augmentation', config.augmentation.name, made) if (
       config.augmentation.is_own) else made
 

@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageEnhance, ImageOps
 import pytest
 
+from moon_jax.config import parts
 from moon_jax.data import augment
 
 IMAGES = np.random.RandomState(0).randint(0, 256, (200, 12, 10, 3), np.uint8)
@@ -144,3 +145,63 @@ def test_centers_of_cutout_are_uniform():
   columns = 3 - cut[..., ::-1].any(1).argmax(1)
   counts = np.bincount(4 * rows + columns, minlength=12)
   assert abs(counts - 500).max() < 5 * np.sqrt(500)
+
+
+def pillow(image, name, level):
+  """Returns an image after an operation of torchvision's RandAugment."""
+  move = lambda *m: image.transform(image.size, Image.Transform.AFFINE, m)
+  shift = lambda size: int(150 / 331 * size * level)
+  if enhance := getattr(ImageEnhance, name.title(), None):
+    return enhance(image).enhance(1 + .9 * level)
+  return {
+      'identity': lambda: image,
+      'shear_x': lambda: move(1, .3 * level, 0, 0, 1, 0),
+      'shear_y': lambda: move(1, 0, 0, .3 * level, 1, 0),
+      'translate_x': lambda: move(1, 0, shift(image.width), 0, 1, 0),
+      'translate_y': lambda: move(1, 0, 0, 0, 1, shift(image.height)),
+      'rotate': lambda: image.rotate(30 * level),
+      'posterize': lambda: ImageOps.posterize(image, 8 - round(
+          4 * abs(level))),
+      'solarize': lambda: ImageOps.solarize(image, 255 * (1 - abs(level))),
+      'autocontrast': lambda: ImageOps.autocontrast(image),
+      'equalize': lambda: ImageOps.equalize(image)}[name]()
+
+
+@pytest.mark.parametrize('channels', [1, 3])
+def test_operations_of_randaugment_equal_pillow(channels):
+  random = np.random.RandomState(0)
+  levels = np.repeat(np.float32([-1, -.3, .1, .3, .7]), 2)
+  images = random.randint(0, 256, (len(levels), 24, 30, channels))
+  images[::2] = (images[::2] + 500) // 4  # of less contrast
+  transform = jax.jit(jax.vmap(jax.vmap(
+      augment.transformed, (None, 0, None)), (0, None, 0)))
+  ours = np.asarray(transform(np.float32(images), jnp.arange(len(
+      augment.OPERATIONS)), levels))
+  for image, level, made in zip(np.uint8(images), levels.tolist(), ours):
+    given = Image.fromarray(image[..., 0] if channels == 1 else image)
+    for name, x in zip(augment.OPERATIONS, made):
+      theirs = np.asarray(pillow(given, name, level)).reshape(image.shape)
+      apart = abs(x - theirs)
+      # Products that are whole numbers are rounded down in float32 or not.
+      assert apart.max() <= 1 and (apart > 0).mean() < .02, (name, level)
+      if name in ('rotate', 'identity', 'equalize'):
+        assert apart.max() == 0
+
+
+def test_randaugment_draws_operations_and_signs_for_each_image():
+  mean, std = (.1, .2, .3), (.4, .5, .6)
+  call = parts.parse('augmentation', 'randaugment(n=2, m=30)')
+  made = parts.make('augmentation', call, mean=mean, std=std)
+  levels, operations = (x.ravel() for x in np.meshgrid(
+      np.float32([-1, 1]), np.arange(len(augment.OPERATIONS))))
+  i, j = (x.ravel() for x in np.mgrid[:28, :28])
+  transform = jax.jit(jax.vmap(augment.transformed))
+  pixels = jnp.repeat(jnp.float32(IMAGES[:1] // 2 + 60), len(i), 0)
+  twice = transform(transform(pixels, operations[i], levels[i]),
+                    operations[j], levels[j])
+  outcomes, inputs = (augment.normalize(x.astype(jnp.uint8), mean, std)
+                      for x in (twice, pixels))
+  valid, drawn = ({x.tobytes() for x in np.asarray(images)} for images in (
+      outcomes, jax.jit(made)(jax.random.key(0), inputs)))
+  assert drawn <= valid
+  assert len(drawn) > len(valid) / 3
