@@ -56,6 +56,9 @@ class Task(NamedTuple):
   def loss(self, logits: jax.Array, batch: Any) -> jax.Array:
     """Returns the mean loss of a `moon_jax.Batch` over its predictions."""
     loss_B = self.loss_B(logits, batch.labels)
+    if batch.mixed is not None:
+      labels, weight = batch.mixed
+      loss_B = weight * loss_B + (1 - weight) * self.loss_B(logits, labels)
     if self.count_B is None:
       return losses.masked_mean(loss_B, batch.mask)
     total = jnp.sum(jnp.where(batch.mask > 0, loss_B, 0))

@@ -242,7 +242,9 @@ def test_augmentation(here):
   own = train(command, 'own', augmentation=re.search(
       r"own_augmentation:jitter\([\w.=]+\)", text)[0])['test_loss']
   usual = train(command, 'usual', augmentation='usual')['test_loss']
-  assert len({cut, own, usual}) == 3
+  others = [train(command, name, augmentation=name)['test_loss']
+            for name in ('randaugment', 'mixup')]
+  assert len({cut, own, usual, *others}) == 5
 
 
 def test_data_larger_than_the_memory(here, capsys):

@@ -35,6 +35,9 @@ class Batch(NamedTuple):
     step: the client's local step, from 0.
     key: random key of this step, for draws of `loss`; None in `frozen`, whose
       result may serve several steps.
+    mixed: with augmentation=mixup the labels of the examples that are mixed
+      into the inputs, and the weight of `labels`, a scalar; otherwise None.
+      The loss of the task, `model.task.loss`, takes both labels.
   """
 
   inputs: jax.Array
@@ -43,6 +46,7 @@ class Batch(NamedTuple):
   frozen: PyTree = ()
   step: jax.Array | np.int32 = np.int32(0)
   key: jax.Array | None = None
+  mixed: tuple[jax.Array, jax.Array] | None = None
 
 
 @jax.tree_util.register_static  # so that a view has arrays only

@@ -211,6 +211,10 @@ def with_private_gradients(algorithm: Algorithm, clip: float,
       raise UserError(
           'privacy=example', 'needs a network without running statistics',
           remedy=f'Give {setting("model.norm")}=group')
+    if batch.mixed is not None:
+      raise UserError(
+          'privacy=example', 'needs gradients of single examples',
+          setting('augmentation', 'mixup'), 'Remove it')
 
     def example_gradient(i):
       select = functools.partial(jax.tree.map, lambda x_B: x_B[i][None])

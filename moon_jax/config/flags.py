@@ -272,7 +272,8 @@ class Config:
       'usual',
       'What is done to normalized training inputs after --augment: nothing '
       '(usual); cutout(length), a square of each image is set to the mean; '
-      'randaugment(n, m), n random operations of magnitude m; or your own.',
+      'randaugment(n, m), n random operations of magnitude m; mixup(alpha), '
+      'pairs of examples are mixed, and their losses; or your own.',
       page='data.md#augmentation')
   optimizer: Part = part(
       'sgd',

@@ -116,7 +116,7 @@ KINDS: dict[str, Kind] = {
         returns='a transformation of optax, or a function of the learning rate '
                 'that returns one'),
     'augmentation': Kind(
-        _in('data.augment', 'usual', 'cutout', 'randaugment'),
+        _in('data.augment', 'usual', 'cutout', 'randaugment', 'mixup'),
         'cutout(length=8)', returns='a function of (key, inputs)',
         result='collections.abc:Callable', values=('mean', 'std')),
     'schedule': Kind(

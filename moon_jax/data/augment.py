@@ -5,9 +5,9 @@ accepts any inputs.
 """
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -291,6 +291,48 @@ def _equalized(x_HW):
   step = jnp.searchsorted(ordered, ordered[-1]) // 255
   made = jnp.minimum((step // 2 + below_HW) // jnp.maximum(step, 1), 255)
   return jnp.where(step > 0, made.astype(x_HW.dtype), x_HW)
+
+
+class Mixup(NamedTuple):
+  """Mixes the examples of a batch; see `mixup`."""
+
+  alpha: float
+
+  def __call__(self, key: jax.Array, inputs: jax.Array, labels: jax.Array,
+               mask_B: jax.Array
+               ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    """Returns mixed inputs, the labels of the partners [B, ...], and lambda.
+
+    Each real example is the partner of one; padding is its own.
+    """
+    order_key, weight_key = jax.random.split(key)
+    is_real_B = mask_B > 0
+    # The real examples in random order, and then padding.
+    order_B = jnp.argsort(jnp.where(
+        is_real_B, jax.random.uniform(order_key, mask_B.shape), 2.))
+    partner_B = jnp.where(is_real_B, order_B[jnp.cumsum(is_real_B) - 1],
+                          jnp.arange(len(mask_B)))
+    weight = jax.random.beta(weight_key, self.alpha, self.alpha)
+    return (weight * inputs + (1 - weight) * inputs[partner_B],
+            (labels[partner_B], weight))
+
+
+@checked
+def mixup(alpha: Annotated[float, Gt(0)] = 1.) -> Mixup:
+  """Mixes each example with another one of its batch, and so their losses.
+
+      x = lambda x_i + (1 - lambda) x_j
+      loss = lambda loss(f(x), y_i) + (1 - lambda) loss(f(x), y_j)
+
+  Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018,
+  https://arxiv.org/abs/1710.09412. As in their code, a batch has one lambda ~
+  Beta(alpha, alpha), and j is a random permutation of its examples. Other terms
+  of a method's loss take the label y_i.
+
+  Args:
+    alpha: below 1 most batches are almost those of the data.
+  """
+  return Mixup(alpha)
 
 
 AUGMENTATIONS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {

@@ -74,7 +74,8 @@ class Federation:
     augment: whether training images are augmented with `data.augmentation`.
     augmentation: what is done after it to batches of normalized inputs, a
       function `(key, inputs) -> inputs` such as
-      `moon_jax.data.augment.cutout(8)`; None does nothing.
+      `moon_jax.data.augment.cutout(8)`, or `moon_jax.data.augment.mixup()`;
+      None does nothing.
     shuffle: whether examples are reshuffled in each local epoch; otherwise each
       epoch has the same batches, sorted by class if labels are classes.
     weighting: weights of the average, "examples", "uniform" or "batches".

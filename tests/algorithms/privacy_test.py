@@ -286,6 +286,11 @@ def test_running_statistics_are_no_gradients():
   algorithm = privacy.with_private_gradients(federation.fedavg(), 1.)
   with pytest.raises(UserError, match='privacy=example needs a network'):
     Federation(algorithm, model=federation.linear_model(has_state=True)).round()
+  view = base.View(*[()] * len(base.View._fields))._replace(
+      variables={'params': {}})
+  with pytest.raises(UserError, match='single examples; got .*mixup'):
+    algorithm.gradient(None, {}, Batch((), (), np.ones(2), mixed=((), 1.)),
+                       view)
 
 
 def test_epsilon_of_examples_counts_epochs():

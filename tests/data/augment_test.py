@@ -6,6 +6,8 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
 import pytest
 
+from moon_jax import tasks
+from moon_jax.algorithms.base import Batch
 from moon_jax.config import parts
 from moon_jax.data import augment
 
@@ -205,3 +207,40 @@ def test_randaugment_draws_operations_and_signs_for_each_image():
       outcomes, jax.jit(made)(jax.random.key(0), inputs)))
   assert drawn <= valid
   assert len(drawn) > len(valid) / 3
+
+
+def test_mixup_equals_a_loop_and_leaves_padding_out():
+  """With soft labels as in the paper; rows 2 and 5 are padding."""
+  random = np.random.RandomState(0)
+  inputs, logits = np.float32(random.normal(size=(2, 8, 3)))
+  labels = np.int32([0, 1, 2, 0, 1, 2, 2, 1])
+  mask = np.float32([1, 1, 0, 1, 1, 0, 1, 1])
+  real = np.flatnonzero(mask)
+
+  @jax.jit
+  def run(key):
+    x, mixed = augment.mixup(.4)(key, jnp.array(inputs), jnp.arange(8), mask)
+    partner, weight = mixed
+    batch = Batch(x, labels, mask, mixed=(jnp.array(labels)[partner], weight))
+    return x, partner, weight, tasks.CLASSIFICATION.loss(
+        jnp.array(logits), batch)
+
+  keys = jax.random.split(jax.random.key(0), 500)
+  made = [np.asarray(x) for x in jax.vmap(run)(keys)]
+  log_p = np.asarray(jax.nn.log_softmax(logits))
+  for x, partner, weight, loss in zip(*(values[:20] for values in made)):
+    assert sorted(partner[real]) == real.tolist()
+    assert partner[[2, 5]].tolist() == [2, 5]
+    expected = 0
+    for i in real:
+      j = partner[i]
+      np.testing.assert_allclose(
+          x[i], weight * inputs[i] + (1 - weight) * inputs[j], 1e-5, 1e-6)
+      soft = weight * np.eye(3)[labels[i]] + (1 - weight) * np.eye(3)[labels[j]]
+      expected -= soft @ log_p[i] / len(real)
+    np.testing.assert_allclose(loss, expected, 1e-5)
+  _, partners, weights, _ = made
+  counts = np.array([[np.sum(partners[:, i] == j) for j in real] for i in real])
+  assert abs(counts - 500 / 6).max() < 5 * np.sqrt(500 / 6)
+  assert abs(weights.mean() - .5) < .07  # of Beta(.4, .4)
+  assert abs(weights.var() - 1 / (4 * 1.8)) < .02

@@ -98,7 +98,9 @@ PARTS = {
             'extended_dirichlet(classes_per_client=5)',
             'extended_dirichlet(classes_per_client=6)',
             'extended_dirichlet(classes_per_client=6, beta=5)'))],
-    'augmentation': [(_DIGITS, ('usual', 'cutout', 'cutout(length=4)'))],
+    'augmentation': [(_DIGITS, (
+        'usual', 'cutout', 'cutout(length=4)', 'randaugment',
+        'randaugment(n=1)', 'randaugment(m=5)', 'mixup', 'mixup(alpha=0.3)'))],
     'cohort': [({'participation': .5}, (
         'uniform', 'power_of_choice', 'power_of_choice(candidates=3)', 'oort',
         'oort(exploration=0.5)', 'oort(decay=0.5)',
