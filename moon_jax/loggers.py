@@ -7,11 +7,13 @@
         logger(record)
 
 `Logger` is the base class of custom loggers. The packages of Weights &
-Biases, MLflow, Aim and TensorBoard are imported when their logger is made.
+Biases, MLflow, Aim, TensorBoard and codecarbon are imported when their logger
+is made.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 import csv
+import logging
 import os
 import pathlib
 import time
@@ -228,6 +230,85 @@ class TensorBoard(_FileLogger):
       self._writer = None
 
 
+class CodeCarbon(_FileLogger):
+  """Writes the energy of each round, and its carbon dioxide, by codecarbon.
+
+  One row per round: kWh of all hardware together, of CPUs, GPUs and memory, and
+  kg of CO2 equivalents, measured since the row before it. The first row of a
+  command includes the compilation. The whole machine is measured, so runs of
+  one program each have the energy of all of them.
+
+  Args:
+    path: the file, to which rows are appended; by default energy.csv in the
+      work directory, or in a loop in the current one.
+    **arguments: of `codecarbon.OfflineEmissionsTracker`, which does not use the
+      network, such as country_iso_code='FRA', whose mix of energy gives the
+      carbon dioxide. Its environment variables apply, too, such as
+      CODECARBON_COUNTRY_ISO_CODE.
+
+  Raises:
+    UserError: if codecarbon is missing.
+  """
+
+  rewrites = False
+  _name = 'energy.csv'
+  _tracker: Any = None
+  _rounds_before = 0  # by commands whose energy was not measured here
+
+  def __init__(self, path: str | os.PathLike = '', **arguments: Any):
+    require_package('codecarbon', 'the logger codecarbon', 'codecarbon')
+    super().__init__(path)
+    self._arguments, self._measured = arguments, []
+
+  def start(self, run: RunInfo) -> None:
+    super().start(run)
+    self._rounds_before = run.rounds_done
+    self._open()
+
+  def __enter__(self):
+    self._open()
+    return self
+
+  def _open(self):
+    if self._tracker:
+      return
+    logging.getLogger('codecarbon').setLevel(logging.ERROR)
+    import codecarbon
+    from codecarbon.output import BaseOutput
+
+    class Output(BaseOutput):
+
+      def out(self, total, delta):
+        measured.append(delta)
+
+    measured = self._measured
+    self._tracker = codecarbon.OfflineEmissionsTracker(**{
+        'output_methods': [], 'output_handlers': [Output()],
+        'log_level': 'error', **self._arguments})
+    self._tracker.start()
+
+  def log(self, line: dict[str, Any]) -> None:
+    if int(line['round']) <= self._rounds_before:
+      return
+    self._open()
+    self._tracker.flush()
+    energy = self._measured.pop()
+    row = {'round': int(line['round']), 'kwh': energy.energy_consumed,
+           'cpu_kwh': energy.cpu_energy, 'gpu_kwh': energy.gpu_energy,
+           'memory_kwh': energy.ram_energy, 'co2_kg': energy.emissions}
+    is_new = not self._path.exists()
+    with open(self._path, 'a', encoding='utf-8', newline='') as out:
+      writer = csv.DictWriter(out, list(row))
+      if is_new:
+        writer.writeheader()
+      writer.writerow(row)
+
+  def close(self) -> None:
+    if self._tracker:
+      self._tracker.stop()
+      self._tracker = None
+
+
 class _Tracker(Logger):
   """Opens a run, with `_open`, which sets `_run`, once there is a round."""
 
@@ -394,7 +475,7 @@ LoggerOrFactory = Logger | Callable[[], Logger]
 # The keys are `moon_jax.config.LOGGERS`.
 NAMES: dict[str, Callable[[], Logger]] = {
     'csv': CSV, 'tensorboard': TensorBoard, 'wandb': WandB, 'mlflow': MLflow,
-    'aim': Aim}
+    'aim': Aim, 'codecarbon': CodeCarbon}
 
 
 def check(config: Config) -> None:

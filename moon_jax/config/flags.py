@@ -24,7 +24,7 @@ DATASETS = ('digits', 'cifar10', 'cifar100', 'tiny_imagenet', 'mnist',
 
 HUGGINGFACE = 'hf:'  # before the name of a data set of Hugging Face
 
-LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim')
+LOGGERS = ('csv', 'tensorboard', 'wandb', 'mlflow', 'aim', 'codecarbon')
 
 MAX_INT32 = 2**31 - 1
 _MANY = 10**6
@@ -376,8 +376,9 @@ class Config:
       page='devices.md#a-million-clients')
   loggers: str = flag(
       '', 'Where else the metrics of each round go, comma-separated: csv, '
-      'tensorboard, wandb, mlflow, aim; or your own as MODULE:CLASS '
-      '(docs/workdir.md).', placeholder='NAME,...', varies='host', role='place')
+      'tensorboard, wandb, mlflow, aim, codecarbon; or your own as '
+      'MODULE:CLASS (docs/workdir.md).', placeholder='NAME,...', varies='host',
+      role='place')
 
   privacy: Part = part(
       'none',

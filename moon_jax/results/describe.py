@@ -99,8 +99,11 @@ def times(run: Run) -> list[str]:
     parts.append(f'{run.summary["compile_seconds"]:.1f} s compiling')
   sizes = [run.summary.get(name, 0) for name in (
       'bytes_per_round', 'bytes_between_servers')]
+  flops = [run.summary.get(name, 0) for name in (
+      'flops_per_client', 'flops_per_round')]
   return ['time: ' + ', '.join(parts),
-          *['traffic: ' + texts.traffic_text(*sizes)] * bool(sizes[0])]
+          *['traffic: ' + texts.traffic_text(*sizes)] * bool(sizes[0]),
+          *['compute: ' + texts.flops_text(*flops)] * bool(flops[1])]
 
 
 def _sparks(run, is_unicode):

@@ -13,6 +13,7 @@ often as there are groups of lanes, if arithmetic or memory traffic does.
 
 from collections.abc import Sequence
 import dataclasses
+import operator
 import statistics
 import time
 from typing import NamedTuple
@@ -28,12 +29,12 @@ from moon_jax.engine import schedule
 from moon_jax.engine.schedule import Place, Shape
 from moon_jax.runs import values
 from moon_jax.runs.run import Runs
+from moon_jax.simulation import flops, round_spec
 from moon_jax.simulation import memory as memory_lib
-from moon_jax.simulation import round_spec
 from moon_jax.simulation.memory import Need
 from moon_jax.simulation.round_spec import RoundSpec
 from moon_jax.simulation.simulation import Simulation
-from moon_jax.view.text import duration, traffic_text
+from moon_jax.view.text import duration, flops_text, traffic_text
 
 ROUNDS = 20  # rounds over which rows are averaged
 _MAX_VALUES = 6  # of an axis that are listed
@@ -69,6 +70,7 @@ class Cost(NamedTuple):
   # as many times longer
   evaluation: str  # of clients, in words; '' without
   traffic: list[tuple[int, int]]  # of each run, see `round_spec.traffic`
+  flops: list[tuple[float, float]]  # of each run, of a client and of a round
   seconds: dict[str, float] = {}  # by part, if lanes cost no time
   temporary_bytes: int = 0  # of a single run's compiled round, on a device
   process_bytes: int = 0  # of a process that trains a single run here
@@ -149,7 +151,9 @@ def show(cost: Cost) -> list[str]:
       'on the fullest lane',
       *[f'  evaluation of clients: {cost.evaluation}'] * bool(cost.evaluation),
       '  traffic: ' + traffic_text(*map(max, zip(*cost.traffic)))
-      + ' at most' * (len({*cost.traffic}) > 1)]
+      + ' at most' * (len({*cost.traffic}) > 1),
+      *['  compute: ' + flops_text(*map(max, zip(*cost.flops)))
+        + ' at most' * (len({*cost.flops}) > 1)] * bool(cost.flops[0][1])]
   for need in cost.needs:
     lines.append(f'  memory of {need.where}: {need.size / 1e9:,.3f} of '
                  f'{need.have / 1e9:,.1f} GB')
@@ -190,12 +194,19 @@ def estimate(specs: Sequence[RoundSpec], configs: Sequence[Config],
   shape = joined.shape
   groups = _per_device(shape) // max(_per_device(spec.shape) for spec in specs)
   rows, jobs = amounts(specs, places, shape)
-  passes, steps, words = zip(*map(_client_evaluation, specs, configs))
+  rounds = [spec.federation.planned_rounds or 0 for spec in specs]
+  cohorts = [spec.federation.first_cohorts(ROUNDS) for spec in specs]
+  counts = [*map(round_spec.mean_counts, cohorts)]
+  steps = [*map(round_spec.mean_steps, specs, cohorts)]
+  of_step = flops.of_step(joined)
+  passes, new_steps, words = zip(*map(_client_evaluation, specs, configs))
   cost = Cost(
       shape, max(config.num_rounds for config in configs), rows,
-      _steps(specs) / (shape.num_lanes * rows), memory_lib.needs(*specs),
-      groups, words[0], [round_spec.traffic(spec, *round_spec.mean_counts(
-          spec.federation.first_cohorts(ROUNDS))) for spec in specs])
+      sum(map(operator.mul, steps, rounds)) / (shape.num_lanes * rows),
+      memory_lib.needs(*specs), groups, words[0],
+      [round_spec.traffic(spec, *count) for spec, count in zip(specs, counts)],
+      [flops.of_round(of_step, number, num_trained)
+       for number, (num_trained, _) in zip(steps, counts)])
   if rates is None:
     return cost
   evaluations = sum(-(-config.num_rounds // config.eval_every)
@@ -204,7 +215,7 @@ def estimate(specs: Sequence[RoundSpec], configs: Sequence[Config],
       'training': rates.seconds_per_row * rows + rates.seconds_per_job * jobs,
       'evaluation': rates.evaluation_seconds * evaluations,
       'evaluation of clients': rates.evaluation_seconds * sum(passes)
-      + rates.seconds_per_row * sum(steps) / shape.num_lanes}
+      + rates.seconds_per_row * sum(new_steps) / shape.num_lanes}
   return cost._replace(
       seconds={name: trained * time for name, time in seconds.items()
                if time or 'clients' not in name} | {
@@ -253,13 +264,6 @@ def _padded(sizes, of_all):
   return float((-(-sizes // batch) * batch).sum())
 
 
-def _steps(specs):
-  """Returns the steps of all planned rounds of runs."""
-  return sum((spec.federation.planned_rounds or 0) * statistics.fmean(
-      float(spec.steps_C[cohort.trained].sum())
-      for cohort in spec.federation.first_cohorts(ROUNDS)) for spec in specs)
-
-
 def _process_bytes(spec, rates):
   state, copy, *_ = (part.size for part in memory_lib.on_host(spec))
   num_jobs = spec.shape.jobs_per_device * spec.shape.num_devices
@@ -278,7 +282,7 @@ def amounts(specs: Sequence[RoundSpec], places: Sequence[Place],
     federation, rounds = spec.federation, spec.federation.planned_rounds or 0
     devices = np.unique(place.lanes // _per_device(shape))
     rows_L[place.lanes] += rounds * np.mean([
-        schedule.rows(spec.steps_C[cohort.trained], spec.shape).max()
+        schedule.rows(round_spec.cohort_steps(spec, cohort), spec.shape).max()
         for cohort in federation.first_cohorts(ROUNDS)])
     jobs_D[devices] += rounds * federation.cohort_size / len(devices)
   return float(rows_L.max()), float(jobs_D.max())

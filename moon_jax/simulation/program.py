@@ -35,6 +35,7 @@ from moon_jax.models.base import Variables
 from moon_jax.simulation import (
   agreement,
   client_metrics,
+  flops,
   initial_state,
   records,
   round_spec,
@@ -178,6 +179,11 @@ class Program:
             spec.federation, self.spec, self.mesh, self.training, *like),
         client_store.read(clients, *np.zeros((2, 1), int))
         if len(spec.federation.new_clients) else ())
+
+  @functools.cached_property
+  def flops_of_step(self) -> float:
+    """The FLOPs of one local step of one client; 0 if not known."""
+    return flops.of_step(self.spec)
 
   def replace(self, run: int, federation: Federation, directory: str = '',
               spec: RoundSpec | None = None) -> None:

@@ -348,6 +348,18 @@ def mean_counts(cohorts: Sequence[Cohort]) -> tuple[float, float]:
           float(np.mean([c.lost.count(False) for c in cohorts])))
 
 
+def cohort_steps(spec: RoundSpec, cohort: Cohort) -> np.ndarray:
+  """Returns the local steps of the clients of a cohort that train, int [J]."""
+  fraction_J = np.array([x for x in cohort.steps_fraction if x > 0])
+  return np.maximum(1, np.rint(
+      spec.steps_C[cohort.trained] * fraction_J)).astype(int)
+
+
+def mean_steps(spec: RoundSpec, cohorts: Sequence[Cohort]) -> float:
+  """Returns the local steps of all clients of a round, the mean of cohorts."""
+  return float(np.mean([cohort_steps(spec, c).sum() for c in cohorts]))
+
+
 def with_task(model: Model, data: Dataset) -> Model:
   """Returns a network with the task of a data set."""
   return model._replace(task=tasks.get(data.task))
@@ -522,6 +534,13 @@ class Planner:
       return (history.times_trained.sum() / rounds_done,
               history.times_received.sum() / rounds_done)
     return mean_counts(federation.first_cohorts(max(1, rounds_done)))
+
+  def mean_steps(self, run: int, rounds_done: int) -> float:
+    """Returns the local steps per round of all clients; see `mean_counts`."""
+    spec, history = self._specs[run], self.histories[run]
+    if history and rounds_done:
+      return float(history.times_trained @ spec.steps_C) / rounds_done
+    return mean_steps(spec, spec.federation.first_cohorts(max(1, rounds_done)))
 
   def work(self, run: int, round_index: int) -> Work:
     """Returns the jobs of a round, from 0: clients that begin to train."""

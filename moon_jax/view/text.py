@@ -6,6 +6,7 @@ Files hold accuracies as fractions; texts for people show them in percent.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 import itertools
+import math
 import re
 import textwrap
 
@@ -44,6 +45,16 @@ def traffic_text(of_clients: float, between_servers: float = 0) -> str:
   return f'{of_clients / 1e6:.3g} MB per round' + (
       f', and {between_servers / 1e6:.3g} MB between servers'
       if between_servers else '')
+
+
+def flops_text(of_client: float, of_round: float) -> str:
+  """Formats the FLOPs of a client in a round, and those of a round."""
+  def amount(value):
+    power = min(max(int(math.log10(max(value, 1))) // 3, 2), 6)
+    return f'{value / 1000**power:.4g} {"MGTPE"[power - 2]}FLOP'
+
+  return (f'{amount(of_client)} per client and round, '
+          f'{amount(of_round)} per round')
 
 
 def short_names(names: Iterable[str], numbers: Iterable[int] | None = None

@@ -1,6 +1,7 @@
 """CSV and TensorBoard write each round once, in runs and in loops."""
 
 import csv
+import time
 
 import pytest
 
@@ -94,6 +95,30 @@ def test_tensorboard_of_a_loop_purges_rounds_that_are_repeated(tmp_path):
         logger(line(number))
   assert [step for step, _ in event_files.scalars(tmp_path)[
       'time/seconds']] == [1, 2, 3, 4]
+
+
+@pytest.mark.long
+def test_codecarbon_measures_rounds_that_are_trained(tmp_path):
+  """The second command resumes: of its three rounds one is not trained."""
+  pytest.importorskip('codecarbon')
+  for first, done in (1, 0), (2, 2):
+    logger = mj.loggers.CodeCarbon(country_iso_code='FRA')
+    logger.start(info(tmp_path, rounds_done=done))
+    with logger:
+      for number in range(first, first + 3 - (done == 0)):
+        time.sleep(.1)
+        logger(line(number))
+  found = rows(tmp_path / 'energy.csv')
+  assert [row['round'] for row in found] == ['1', '2', '3', '4']
+  for row in found:
+    kwh = float(row['kwh'])
+    assert kwh > 0 and kwh == pytest.approx(sum(float(row[part]) for part in (
+        'cpu_kwh', 'gpu_kwh', 'memory_kwh')))
+    assert .01 < float(row['co2_kg']) / kwh < .1  # France: few fossil fuels
+  with mj.loggers.CodeCarbon(tmp_path / 'loop.csv') as logger:
+    time.sleep(.1)
+    logger(Record(1, {'train_loss': 2.}, .1))
+  assert float(rows(tmp_path / 'loop.csv')[0]['kwh']) > 0
 
 
 def test_one_logger_serves_several_runs(tmp_path):

@@ -32,6 +32,7 @@ def test_a_summary_is_of_the_last_rounds():
           metrics={}, test_sets={'other': ()},
           clients=[[0], [1, 2, 3], range(4, 12)]),
       num_parameters=7, num_lanes=2, bytes_per_round=lambda: 56,
+      flops=lambda: (2.5, 5.),
       bytes_between_servers=lambda: 8), lines)
   expected = {
       'rounds': 8, 'test_accuracy': .7, 'test_loss': pytest.approx(.3),
@@ -42,6 +43,7 @@ def test_a_summary_is_of_the_last_rounds():
       'arithmetic': 'float32', 'client_examples_mean': 4.,
       'client_examples_std': pytest.approx((26 / 3) ** .5),
       'global_heldout_accuracy': .25, 'local_heldout_accuracy': .75,
+      'flops_per_client': 2, 'flops_per_round': 5,
       'bytes_per_round': 56, 'bytes_between_servers': 8}
   assert {name: found[name] for name in expected} == expected
 

@@ -1,0 +1,104 @@
+"""The floating-point operations of clients, by XLA's cost analysis.
+
+    FLOPs of a client in a round = FLOPs of a local step x its local steps
+
+XLA counts the local step (`moon_jax.engine.local.step`) as it is lowered for an
+NVIDIA GPU, on any machine and before it optimizes: 2 n m k for a product of
+matrices, and 1 per element of a sum, a comparison or another elementwise
+operation, also of integers. It counts the body of a loop once; the bodies of
+loops of known length, such as those of recurrent networks, are added as often
+as they run. Exponentials, logarithms and other transcendental functions, and
+copies, are no FLOPs.
+
+Not counted: the start of a client and its message, what it does with its
+examples besides local steps, the server, and evaluations.
+"""
+
+from typing import Any
+
+import jax
+from jax.extend import core
+import jax.numpy as jnp
+
+from moon_jax.algorithms.base import Batch, Examples, first_view
+from moon_jax.engine import local
+from moon_jax.engine.local import Job, TrainData
+from moon_jax.simulation.round_spec import RoundSpec
+
+_PLATFORM = 'cuda'  # which need not be here: nothing is compiled
+
+
+def of_step(spec: RoundSpec) -> float:
+  """Returns the FLOPs of one local step of one client, on a full batch.
+
+  Outputs of frozen models count in each step, also if a round computes them
+  once (`RoundProgram.freeze_once`). 0 if an operation of the network or the
+  algorithm has no form for GPUs, so that they are not known.
+  """
+  data, size = spec.federation.data, spec.shape.batch_size
+  stored_B = jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype),
+      TrainData(data.train_inputs, data.train_labels, spec.noise_std))
+  example = Batch(spec.example, jnp.asarray(data.train_labels[:1]), jnp.ones(1))
+
+  def begin(variables, frozen, key):
+    program = _bound(spec, frozen)
+    view = first_view(program.algorithm, variables, data.num_counted,
+                      program.optimizer.hparams)
+    return local.start(program, view, Examples(
+        lambda s: example, jnp.int32(1))), Job(view, key)
+
+  def step(frozen, *args):
+    return local.step(_bound(spec, frozen), *args)
+
+  frozen = jax.eval_shape(spec.frozen_weights)
+  lane, job = jax.eval_shape(
+      lambda *args: begin(*args, jax.random.key(0)), spec.model, frozen)
+  try:
+    return _count(step, frozen, lane, job, jnp.int32(0), stored_B,
+                  jnp.ones(size))
+  except NotImplementedError:  # JAX's, of a lowering
+    return 0.
+
+
+def _bound(spec, frozen):
+  return spec.program._replace(model=spec.program.model.with_frozen(frozen))
+
+
+def _count(function, *args):
+  """Returns the FLOPs of a function, with its loops of known length."""
+  traced = jax.jit(function).trace(*args)
+  cost = traced.lower(lowering_platforms=(_PLATFORM,)).cost_analysis()
+  return cost.get('flops', 0.) + _repeated(traced.jaxpr.jaxpr)
+
+
+def _repeated(jaxpr):
+  """Returns the FLOPs of all turns of the loops of a jaxpr but the first."""
+  found = 0.
+  for equation in jaxpr.eqns:
+    if equation.primitive.name == 'scan' and equation.params['length'] > 1:
+      body = equation.params['jaxpr']
+      found += (equation.params['length'] - 1) * _count(
+          core.jaxpr_as_fun(body), *body.in_avals)
+    found += sum(map(_repeated, _inner(equation)))
+  return found
+
+
+def _inner(equation) -> list[Any]:
+  """Returns the jaxprs of an equation, without the branches of CPUs."""
+  params = equation.params
+  if params.get('branches_platforms'):
+    return [branch.jaxpr for branch, platforms in zip(
+        params['branches'], params['branches_platforms'])
+            if platforms is None or _PLATFORM in platforms][:1]
+  return list(core.jaxprs_in_params(params))
+
+
+def of_round(flops_of_step: float, steps: float, num_trained: float
+             ) -> tuple[float, float]:
+  """Returns the FLOPs of a client in a round, and of all clients of a round.
+
+  `steps` are those of all clients of a round, and `num_trained` the clients
+  that train, both on average.
+  """
+  return flops_of_step * steps / max(num_trained, 1), flops_of_step * steps
