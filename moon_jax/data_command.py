@@ -105,7 +105,11 @@ ENTRIES |= {name: Entry(*values, by_hand=f'download its files from {values[5]}')
             f'--partition=natural --num_clients=30 {_UCI}'),
     'adult': ('UCI Adult, incomes', '32,561, 16,281', 'table', '2',
               'CC BY 4.0', 'https://doi.org/10.24432/C5XW20',
-              _UCI)}.items()}
+              _UCI),
+    'stackoverflow_tags': (
+        'Stack Overflow, tags of questions', 'by argument', '10,000', '500',
+        'CC BY-SA 3.0', 'https://storage.googleapis.com/tff-datasets-public',
+        f'--model=mlp {_NATURAL} --num_clients=100')}.items()}
 ENTRIES['colored_mnist'] = ENTRIES['mnist']._replace(
     title='Colored MNIST, whose colours mislead', inputs='28x28x2', classes='2',
     page='https://arxiv.org/abs/1907.02893', downloads=(),

@@ -20,7 +20,8 @@ from moon_jax.config.parts import Part
 DATASETS = ('digits', 'cifar10', 'cifar100', 'tiny_imagenet', 'mnist',
             'fashion_mnist', 'svhn', 'shakespeare', 'shakespeare_tokens',
             'femnist', 'breast_cancer', 'medmnist', 'emnist', 'har', 'adult',
-            'colored_mnist', 'csv', 'images', 'text', 'npz', 'npy')
+            'colored_mnist', 'stackoverflow_tags', 'csv', 'images', 'text',
+            'npz', 'npy')
 
 HUGGINGFACE = 'hf:'  # before the name of a data set of Hugging Face
 
@@ -342,10 +343,10 @@ class Config:
   metrics: str = flag(
       '', 'Further metrics of the test set and, as far as they are numbers, of '
       "clients' held-out data, comma-separated: per_class_accuracy, "
-      'balanced_accuracy, confusion, f1, auroc, average_precision, top5, ece, '
-      'perplexity, r2; or your own as MODULE:FUNCTION, a function of the '
-      'logits and the labels '
-      '(docs/metrics.md).', placeholder='NAME,...', role='recorded')
+      'balanced_accuracy, confusion, f1, auroc, average_precision, top5, '
+      'recall_at_5, ece, perplexity, r2; or your own as MODULE:FUNCTION, a '
+      'function of the logits and the labels (docs/metrics.md).',
+      placeholder='NAME,...', role='recorded')
 
   workdir: str = flag(
       '', 'Directory of the results; by default runs/DATASET-ALGORITHM-HASH, a '

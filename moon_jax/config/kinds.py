@@ -74,7 +74,7 @@ KINDS: dict[str, Kind] = {
         | _in('data.sources.folders', images='load')
         | _in('data.sources.texts', text='load')
         | _in('data.sources.benchmarks', 'medmnist', 'emnist', 'adult',
-              'colored_mnist'),
+              'colored_mnist', 'stackoverflow_tags'),
         'csv(label=ill)'),
     'partition': Kind(
         _in('data.partition', 'iid', 'dirichlet', 'client_dirichlet',

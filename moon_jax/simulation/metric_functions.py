@@ -89,6 +89,16 @@ def top5(logits: np.ndarray, labels: np.ndarray) -> float:
   return float((best == labels[:, None]).any(1).mean())
 
 
+def recall_at_5(logits: np.ndarray, labels: np.ndarray) -> float:
+  """Returns the fraction of all labels that are among the 5 largest logits.
+
+  The labels are multilabel, [M, K]. As Recall(top_k=5) of Keras.
+  """
+  best = np.argsort(-logits, axis=1, kind='stable')[:, :5]
+  found = np.take_along_axis(labels, best, 1).sum()
+  return float(found / labels.sum()) if labels.any() else math.nan
+
+
 def ece(logits: np.ndarray, labels: np.ndarray) -> float:
   """Returns the expected calibration error, with 15 bins of equal width.
 
@@ -169,11 +179,12 @@ BUILT_IN: dict[str, Metric] = {
     'per_class_accuracy': per_class_accuracy,
     'balanced_accuracy': balanced_accuracy, 'confusion': confusion, 'f1': f1,
     'auroc': auroc, 'average_precision': average_precision, 'top5': top5,
-    'ece': ece, 'perplexity': perplexity, 'r2': r2}
+    'recall_at_5': recall_at_5, 'ece': ece, 'perplexity': perplexity, 'r2': r2}
 # Tasks of built-in metrics; of the others classification only.
 _TASKS: dict[Metric, tuple[str, ...]] = {
     auroc: ('classification', 'multilabel'),
     average_precision: ('classification', 'multilabel'),
+    recall_at_5: ('multilabel',),
     perplexity: ('classification', 'tokens'), r2: ('regression',)}
 
 

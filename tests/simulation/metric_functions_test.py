@@ -265,6 +265,10 @@ def test_metrics_of_several_labels_equal_scikit_learns(case):
       metrics.average_precision, sklearn.metrics.average_precision_score)):
     assert ours(logits[:, :7], several.astype(np.int32)) == pytest.approx(
         theirs(several, logits[:, :7], average='macro'))
+  found = sum(is_label[row.argsort()[-5:]].sum()
+              for is_label, row in zip(several, logits[:, :7]))
+  assert metrics.recall_at_5(logits[:, :7], several) == pytest.approx(
+      found / several.sum())
 
 
 def test_perplexity_equals_that_of_the_log_loss(case):

@@ -41,6 +41,7 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     'har': benchmarks.har,
     'adult': benchmarks.adult,
     'colored_mnist': benchmarks.colored_mnist,
+    'stackoverflow_tags': benchmarks.stackoverflow_tags,
     'csv': tables.load,
     'images': folders.load,
     'text': texts.load,
@@ -52,8 +53,8 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
 # Data sets whose content depends on the files; those of MNIST do not any more,
 # but the fingerprints of earlier runs have it.
 _VARYING = ('mnist', 'fashion_mnist', 'emnist', 'har', 'adult', 'csv', 'images',
-            'text', 'npz', 'npy', 'shakespeare', 'shakespeare_tokens',
-            'femnist')
+            'text', 'npz', 'npy', 'stackoverflow_tags', 'shakespeare',
+            'shakespeare_tokens', 'femnist')
 
 
 def varies(name: str) -> bool:

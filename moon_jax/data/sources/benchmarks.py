@@ -6,22 +6,26 @@
     har        "UCI HAR Dataset", https://doi.org/10.24432/C54S4K
     adult      adult.data and adult.test, https://doi.org/10.24432/C5XW20
     colored_mnist    the files of MNIST, see `images`
+    stackoverflow_tags    stackoverflow_train.h5, stackoverflow_test.h5,
+               stackoverflow.word_count and stackoverflow.tag_count, of
+               TensorFlow Federated
 
 Only the authors of MedMNIST publish checksums of these files.
 """
 
 import hashlib
+import json
 import string
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 import numpy as np
 
-from moon_jax.config.parts import checked, Fraction, FromRun
-from moon_jax.data.dataset import Dataset
+from moon_jax.config.parts import checked, Count, Fraction, FromRun
+from moon_jax.data.dataset import Dataset, subset
 from moon_jax.data.io import files, published
 from moon_jax.data.sources import arrays, images, tables
-from moon_jax.errors import require, setting
+from moon_jax.errors import require, require_package, setting
 
 # Of the files with 28 pixels on each side, as medmnist 3.0.2 lists them.
 MEDMNIST = {
@@ -203,3 +207,61 @@ def adult(data_dir: FromRun[str] = '', client: str = '') -> Dataset:
     table.columns['income'][:] = [
         text.rstrip('.') for text in table.columns['income']]
   return tables.assemble(check, 'adult', both, 'income', client)
+
+
+@checked
+def stackoverflow_tags(data_dir: FromRun[str] = '', clients: Count = 100,
+                       examples: Count = 100, words: Count = 10_000,
+                       tags: Count = 500) -> Dataset:
+  """Reads the tags of Stack Overflow in the files of TensorFlow Federated.
+
+  Features are the frequencies of words in body and title, and labels the tags
+  (multilabel), as in Reddi et al., Adaptive Federated Optimization, ICLR 2021,
+  https://arxiv.org/abs/2003.00295. Users are clients; those of the data set are
+  drawn among users with training and test examples.
+
+  Args:
+    clients: number of users.
+    examples: the most examples of a user, the first ones, for training and for
+      testing. Each takes 4 bytes per word.
+    words: number of the most frequent words; others only count in the sum of
+      the frequencies.
+    tags: number of the most frequent tags.
+  """
+  paths = _found('stackoverflow_tags', data_dir, [
+      'stackoverflow_train.h5', 'stackoverflow_test.h5',
+      'stackoverflow.word_count', 'stackoverflow.tag_count'],
+                 'https://storage.googleapis.com/tff-datasets-public/'
+                 'stackoverflow.tar.bz2, .word_count.tar.bz2 and '
+                 '.tag_count.tar.bz2')
+  check = arrays.Check(setting('dataset', 'stackoverflow_tags'))
+  require_package('h5py', check.source, 'tff')
+  import h5py
+
+  lines = paths[2].read_text(encoding='utf-8').splitlines()
+  code = {line.split()[0]: i for i, line in enumerate(lines[:words])}
+  counts = json.loads(paths[3].read_text(encoding='utf-8'))
+  names = sorted(counts, key=counts.get, reverse=True)[:tags]
+  number = {name: i for i, name in enumerate(names)}
+  loaded: dict = {'task': 'multilabel', 'class_names': names}
+  with h5py.File(paths[0]) as train, h5py.File(paths[1]) as test:
+    both = sorted({*train['examples']} & {*test['examples']})
+    check(clients <= len(both), 'clients must be at most the users with '
+          f'training and test examples, {len(both):,}', clients,
+          'Give a smaller number')
+    users = [both[i] for i in subset(0, len(both), clients)]
+    for part, file in ('train', train), ('test', test):
+      rows = [(user, *(text.decode() for text in row)) for user in users
+              for row in zip(*(file['examples'][user][key][:examples]
+                               for key in ('tokens', 'title', 'tags')))]
+      x = np.zeros((len(rows), len(code)), np.float32)
+      y = np.zeros((len(rows), len(names)), np.int8)
+      for i, (_, body, title, tag) in enumerate(rows):
+        ids = [code.get(word, len(code)) for word in (
+            f'{body} {title}').split()]
+        x[i] = np.bincount(ids, minlength=len(code) + 1)[:-1] / max(
+            len(ids), 1)
+        y[i, [number[name] for name in tag.split('|') if name in number]] = 1
+      loaded |= {f'x_{part}': x, f'y_{part}': y,
+                 f'client_{part}': [user for user, *_ in rows]}
+  return arrays.to_dataset('stackoverflow_tags', check.source, loaded)

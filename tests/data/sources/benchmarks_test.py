@@ -129,6 +129,38 @@ def test_shares_of_colored_mnist(monkeypatch):
   assert abs(test.mean() - .1) < .01
 
 
+def test_tags_of_stackoverflow(tmp_path):
+  h5py = pytest.importorskip('h5py', reason="pip install 'moon_jax[tff]'")
+  (tmp_path / 'stackoverflow.word_count').write_text('a 9\nb 7\nc 3\n')
+  (tmp_path / 'stackoverflow.tag_count').write_text(
+      '{"rare": 1, "jax": 3, "python": 9, "numpy": 3}')
+  rows = {'train': {'ann': ['a b a z|a|jax|python', 'c c|b|rare'],
+                    'bob': ['a||numpy'] * 3, 'eva': ['a|a|jax']},
+          'test': {'bob': ['|b|jax'], 'ann': ['c|c|rare|numpy'],
+                   'new': ['a|a|jax']}}
+  for part, users in rows.items():
+    with h5py.File(tmp_path / f'stackoverflow_{part}.h5', 'w') as file:
+      for user, lines in users.items():
+        texts = zip(*(line.split('|', 2) for line in lines))
+        for key, values in zip(('tokens', 'title', 'tags'), texts):
+          file[f'examples/{user}/{key}'] = [x.encode() for x in values]
+  data = mj.load_dataset(
+      'stackoverflow_tags(clients=2, examples=2, words=2, tags=3)',
+      str(tmp_path))
+  assert data.client_names == ('ann', 'bob')  # in both files
+  assert data.class_names == ('python', 'jax', 'numpy')
+  np.testing.assert_allclose(
+      data.train_inputs, [[3 / 5, 1 / 5], [0, 1 / 3], [1, 0], [1, 0]])
+  assert data.train_labels.tolist() == [
+      [1, 1, 0], [0, 0, 0], [0, 0, 1], [0, 0, 1]]
+  np.testing.assert_allclose(data.test_inputs, [[0, 0], [0, 1]])
+  assert data.test_labels.tolist() == [[0, 0, 1], [0, 1, 0]]
+  assert data.train_clients.tolist() == [0, 0, 1, 1]
+  assert data.task == 'multilabel'
+  with pytest.raises(UserError, match='at most the users.*2; got 3'):
+    mj.load_dataset('stackoverflow_tags(clients=3)', str(tmp_path))
+
+
 ROW = ('{age}, {job}, 77516, Bachelors, 13, Never-married, Adm-clerical, '
        'Not-in-family, White, {sex}, 2174, 0, 40, United-States, {income}')
 
@@ -158,7 +190,8 @@ def test_adult(tmp_path):
 @pytest.mark.parametrize('name, file, page', [
     ('medmnist', 'pathmnist.npz', 'zenodo'), ('adult', 'adult.data', 'uci'),
     ('emnist', 'emnist-balanced-train-images-idx3-ubyte', 'nist.gov'),
-    ('har', 'train.X_train.txt', 'uci')])
+    ('har', 'train.X_train.txt', 'uci'),
+    ('stackoverflow_tags', 'stackoverflow_train.h5', 'tff-datasets')])
 def test_missing_files_are_named_with_their_address(name, file, page, tmp_path):
   with pytest.raises(UserError, match=f'no .*{file}.*Download it: .*{page}'):
     mj.load_dataset(name, str(tmp_path))
