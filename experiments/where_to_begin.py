@@ -88,7 +88,8 @@ def pretrained(args):
   if path.exists():
     return traverse_util.unflatten_dict(
         safetensors.numpy.load_file(path), sep='/')
-  data = first(mj.load_dataset('cifar100', args.cifar100), args.examples)
+  data = first(mj.load_dataset('cifar100', args.cifar100),
+               args.pretraining_examples)
   simulation = mj.Simulation(mj.Federation(
       data=data, clients=[np.arange(len(data.train_labels))],
       model=network(data.num_classes, args), algorithm=mj.fedavg(),
@@ -157,7 +158,7 @@ def table(lines):
     accuracy = 100 * np.array([line['test_accuracy'] for line in own])
     if own:
       rows.append(
-          f'| {arm} | {accuracy.mean():.2f} ± {accuracy.std():.2f} '
+          f'| {arm} | {accuracy.mean():.2f} ± {accuracy.std(ddof=len(own) > 1):.2f} '
           f'({len(own)}) | {mean("parameters"):,.0f} '
           f'| {mean("bytes_per_round") / 1e6:,.3f} '
           f'| {mean("seconds_per_round"):.2f} '
@@ -171,13 +172,14 @@ def main(argv=None):
     parser.add_argument(f'--{name}', required=True)
   for name, value in (('width', 96), ('depth', 4), ('rounds', 30),
                       ('pretraining_epochs', 20), ('seeds', 3),
-                      ('examples', 0)):
+                      ('pretraining_examples', 0), ('examples', 0)):
     parser.add_argument(f'--{name}', type=int, default=value)
   parser.add_argument('--tiny', action='store_true')
   args = parser.parse_args(argv)
   if args.tiny:
     args.width, args.depth, args.rounds, args.seeds = 16, 1, 2, 1
-    args.pretraining_epochs, args.examples = 1, 400
+    args.pretraining_epochs = 1
+    args.pretraining_examples = args.examples = 400
   out = pathlib.Path(args.out)
   out.mkdir(parents=True, exist_ok=True)
   weights, path = pretrained(args), out / 'results.jsonl'
