@@ -157,8 +157,9 @@ def table(lines):
     mean = lambda name, own=own: np.mean([line[name] for line in own])
     accuracy = 100 * np.array([line['test_accuracy'] for line in own])
     if own:
+      deviation = accuracy.std(ddof=min(1, len(own) - 1))
       rows.append(
-          f'| {arm} | {accuracy.mean():.2f} ± {accuracy.std(ddof=len(own) > 1):.2f} '
+          f'| {arm} | {accuracy.mean():.2f} ± {deviation:.2f} '
           f'({len(own)}) | {mean("parameters"):,.0f} '
           f'| {mean("bytes_per_round") / 1e6:,.3f} '
           f'| {mean("seconds_per_round"):.2f} '
