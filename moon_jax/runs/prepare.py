@@ -86,13 +86,14 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
     kind = name.partition('.')[0]
     if kind in readers:
       readers[kind](config)  # reports errors in the file first
-    if kind == 'model':
+    place = files.user_path(path, name)
+    if kind == 'model' and not (config.model.is_own and place.is_file()):
       from moon_jax.models import weight_files
 
       inputs[name] = b''.join(
           file.read_bytes() for file in weight_files.files_of(path))
     elif kind != 'partition' or config.partition.is_own:
-      inputs[name] = files.user_path(path, name).read_bytes()
+      inputs[name] = place.read_bytes()
   if metrics := [name for name in config.metrics.split(',')
                  if is_user_code(name.strip())]:
     inputs['metrics'] = b''.join(

@@ -105,7 +105,8 @@ def parse(monkeypatch):
 
 def test_what_is_given(parse, tmp_path):
   """Flags of the command line, which differ from those of a file."""
-  (tmp_path / 'a').write_text('--other=x\n--algorithm.mu=2\n--noaugment\n')
+  (tmp_path / 'a').write_text('--recipe=quickstart\n--num_rounds=2\n--other=x\n'
+                              '--algorithm.mu=2\n--noaugment\n')
   config, given = parse(
       f'--flagfile={tmp_path}/a', '--noshuffle', '-algorithm.pool', 'released',
       '--partition.beta=.3')
@@ -114,6 +115,7 @@ def test_what_is_given(parse, tmp_path):
   assert str(config.algorithm) == 'moon(mu=2, pool=released)'
   assert str(config.partition) == 'dirichlet(beta=0.3)'
   assert not (config.augment or config.shuffle)
+  assert (config.dataset, config.num_rounds) == ('digits', 2)
 
 
 def fail(error):

@@ -139,7 +139,9 @@ def test_own_code_and_its_files_identify_the_run(tmp_path, monkeypatch):
   (tmp_path / 'of_identity.py').write_text(
       'import moon_jax as mj\n\n'
       'def half():\n  return lambda age: .5\n\n'
-      'def split(num_clients: mj.FromRun[int], table: mj.File):\n  return []\n')
+      'def split(num_clients: mj.FromRun[int], table: mj.File):\n  return []\n\n'
+      'def net(num_classes: mj.FromRun[int], table: mj.File):\n'
+      '  return mj.models.mlp(num_classes)\n')
   (tmp_path / 'table').write_text('1')
   inputs = lambda **parts: prepare.inputs_of(
       checks.validate(Config(dataset='digits', num_clients=2, **parts)),
@@ -154,6 +156,8 @@ def test_own_code_and_its_files_identify_the_run(tmp_path, monkeypatch):
   (tmp_path / 'table').write_text('2')
   assert first.keys() == {'partition', 'partition.table'}
   assert inputs(partition=own) != first
+  assert inputs(model=f'of_identity:net(table={tmp_path}/table)').keys() == {
+      'model', 'model.table'}
 
 
 def test_a_partition_is_identified_by_all_of_its_examples():

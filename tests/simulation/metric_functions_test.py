@@ -100,6 +100,17 @@ def test_results_are_json_and_means_over_models():
   assert both == {'largest': [4., 6., 10., 0.]}
 
 
+def test_an_own_metric_may_be_an_object_with_settings():
+  @dataclasses.dataclass  # not hashable
+  class Own:
+    scale: float
+
+    def __call__(self, logits, labels):
+      return self.scale * len(labels)
+
+  assert metrics.names({'own': Own(2.)}, LABELS, 4, 'regression') == ['own']
+
+
 @pytest.mark.parametrize('result, words', [
     ('high', "must return a number, .* got str 'high' as 'own'"),
     ({'a': [[1], [1, 2]]}, 'must return a number, an array'),

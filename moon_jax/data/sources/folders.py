@@ -80,9 +80,9 @@ def layout(check: arrays.Check, root: pathlib.Path,
   if there are none; and the class.
   """
   places = [path.relative_to(root).parts[:-1] for path in paths]
-  is_split = {'train'} <= {place[0].lower() for place in places if place} <= {
-      *_SPLITS}
-  parts = [_SPLITS[place[0].lower()] if is_split else '' for place in places]
+  tops = [_SPLITS.get(place[0].lower(), '') for place in places if place]
+  is_split = 'train' in tops and '' not in tops
+  parts = tops if is_split else [''] * len(places)
   # Without test images, validation images are for testing.
   valid = 'train' if 'test' in parts else 'test'
   parts = [part.replace('valid', valid) for part in parts]

@@ -29,9 +29,11 @@ def test_clients_and_classes_are_folders(tmp_path):
   assert {x.tobytes() for x in both} == {x.tobytes() for x in PIXELS}
 
 
-def test_split_folders_and_grayscale(tmp_path):
+@pytest.mark.parametrize('train, test', [
+    ('train', 'test'), ('Training', 'testing'), ('train', 'val')])
+def test_split_folders_and_grayscale(train, test, tmp_path):
   gray = PIXELS[..., 0]
-  for part, i in ('train', 0), ('test', 2):
+  for part, i in (train, 0), (test, 2):
     save(tmp_path / part / 'a', gray[i])
     save(tmp_path / part / 'b', gray[i + 1])
   data = mj.load_dataset('images', str(tmp_path))
@@ -59,6 +61,8 @@ def test_sizes(tmp_path):
     (lambda here: (save(here / 'a', PIXELS[0]),
                    save(here / 'b/c', PIXELS[1])), 'DIR/CLASS.*b.c.0.png'),
     (lambda here: save(here / 'train/a', PIXELS[0]), 'test examples'),
+    (lambda here: (save(here, PIXELS[0]), save(here / 'train/a', PIXELS[1]),
+                   save(here / 'test/a', PIXELS[2])), 'DIR/CLASS.*0.png'),
     (lambda here: (save(here / 'a', PIXELS[0]),
                    (here / 'a/9.png').write_bytes(b'x')), 'complete.*a.9.png'),
     (lambda here: (save(here / 'a', PIXELS[0]), save(here / 'a', (
