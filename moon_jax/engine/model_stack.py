@@ -6,7 +6,6 @@ topology mixes the models of each run after a round.
 """
 
 import functools
-from typing import Any
 
 import jax
 from jax import lax
@@ -18,7 +17,7 @@ from moon_jax.engine import segments
 from moon_jax.engine.local import RoundProgram
 from moon_jax.engine.segments import Inputs
 from moon_jax.models.base import Variables
-from moon_jax.topologies.base import Choice, Mixing, Updates
+from moon_jax.topologies.base import Choice, Mixed, Mixing, Updates
 
 
 def stacked(program: RoundProgram, inputs: Inputs) -> Inputs:
@@ -77,8 +76,8 @@ def _losses(program, variables_M, examples):
 def mixed(program: RoundProgram, inputs: Inputs, before: Variables,
           after: Variables, weight_G: jax.Array, keys_R: jax.Array,
           local_J: Variables | tuple[()], is_received_J: jax.Array
-          ) -> tuple[Variables, Any, dict[str, jax.Array]]:
-  """Returns models, state of the topology, and metrics of R runs, [R, ...].
+          ) -> Mixed:
+  """Returns the result of `Topology.mix` of R runs, [R, ...].
 
   `before` and `after` are models [R, M, ...], `weight_G` the weights of the
   messages of each, [R M]; `local_J` the models of the jobs of this device.

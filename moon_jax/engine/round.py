@@ -200,7 +200,10 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
         program, inputs, shared['variables'], changed['variables'], weight_G,
         _server_keys(inputs),
         results.models_J.local if program.keep_models else (), is_received_J)
-    changed |= {'variables': mixed.models, 'topology': mixed.state}
+    changed |= {'variables': mixed.models, 'topology': mixed.state,
+                'server': jax.tree.map(
+                    functools.partial(accumulate.where, mixed.keeps_server),
+                    shared['server'], changed['server'])}
     metrics_R = {**metrics_R, **mixed.metrics}
   shared = {**shared, **changed, 'round': shared['round'] + 1}
   return shared, results.clients_J, RoundMetrics(

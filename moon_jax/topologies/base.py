@@ -89,11 +89,14 @@ class Mixed(NamedTuple):
     models: [M, ...], with which the next round begins.
     state: state of the topology.
     metrics: arrays that are recorded as metrics of the round.
+    keeps_server: whether the server state of all models stays that before the
+      round, since `models` are not those of `Algorithm.aggregate`.
   """
 
   models: Variables
   state: PyTree
   metrics: dict[str, jax.Array] = {}
+  keeps_server: jax.Array | bool = False
 
 
 def _start() -> PyTree:

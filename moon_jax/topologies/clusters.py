@@ -46,8 +46,8 @@ def ifca(clusters: Count, head: str = '',
       largest. Each round stores all local models.
   """
   topology = Topology(
-      num_models=clusters, choose=lambda choice: jnp.argmin(jnp.where(
-          jnp.isnan(choice.losses), jnp.inf, choice.losses)),
+      num_models=clusters, choose=lambda choice: jnp.argmin(
+          _comparable(choice.losses)),
       begin=lambda models: models, needs_losses=True, received=clusters)
   if start == 'kmeans':
     require(not head, 'topology.head', 'must be empty with '
@@ -74,6 +74,11 @@ def ifca(clusters: Count, head: str = '',
       models, lambda x_M: x_M[0]))
 
 
+def _comparable(losses):
+  """Returns losses where NaN, of a model that diverged, is the largest."""
+  return jnp.where(jnp.isnan(losses), jnp.inf, losses)
+
+
 def _with_kmeans_start(topology):
   """Returns clusters that begin with models of clients, as k-means++ begins.
 
@@ -88,12 +93,11 @@ def _with_kmeans_start(topology):
     is_received_J, client_J, losses_JM = (x_J[order_J] for x_J in (
         mixing.jobs.is_received, mixing.jobs.client, mixing.jobs.losses))
     best_J = jnp.min(jnp.where(
-        jnp.arange(count)[None] < found, losses_JM, jnp.inf), 1)
+        jnp.arange(count)[None] < found, _comparable(losses_JM), jnp.inf), 1)
     drawn_J = jax.vmap(lambda client: jax.random.uniform(
         jax.random.fold_in(mixing.key, client)))(client_J)
     score_J = jnp.where(found == 0, drawn_J, best_J)
-    worst = order_J[jnp.argmax(jnp.where(
-        is_received_J & ~jnp.isnan(score_J), score_J, -jnp.inf))]
+    worst = order_J[jnp.argmax(jnp.where(is_received_J, score_J, -jnp.inf))]
     center = jax.tree.map(lambda x_M: x_M[last], mixing.models) | {
         'params': jax.tree.map(
             lambda x_M, update_J: x_M[last] + update_J[worst],
@@ -103,7 +107,8 @@ def _with_kmeans_start(topology):
         lambda x_M, start_M, x: jnp.where(found < count, jnp.where(
             is_found, start_M.at[found].set(x), start_M), x_M),
         mixing.models, mixing.start, center),
-                 jnp.minimum(found + jnp.int32(is_found), count))
+                 jnp.minimum(found + jnp.int32(is_found), count),
+                 keeps_server=found < count)
 
   return topology._replace(
       choose=lambda choice: jnp.where(

@@ -3,7 +3,9 @@
 import pathlib
 
 from flax import linen as nn
+import jax
 import numpy as np
+import optax
 import pytest
 from topologies import ifca_golden
 
@@ -23,16 +25,17 @@ class Network(nn.Module):
 
 
 IFCA = mj.topologies.ifca(ifca_golden.CLUSTERS)
+FEDAVG = mj.fedavg()
 
 
-def federation(sizes, topology=IFCA, **settings):
+def federation(sizes, topology=IFCA, algorithm=FEDAVG, **settings):
   images, labels = ifca_golden.images()
   clients = ifca_golden.clients(sizes)
   images = partition.turned(images, clients, 4)
   return mj.Federation(
       data=mj.Dataset('rotated', images, labels, images, labels,
                       class_names=tuple('0123456789'), mean=(0.,), std=(1.,)),
-      clients=clients, model=mj.from_flax(Network()), algorithm=mj.fedavg(),
+      clients=clients, model=mj.from_flax(Network()), algorithm=algorithm,
       topology=topology, shuffle=False,
       optimizer='sgd(momentum=0, weight_decay=0)',
       learning_rate=ifca_golden.LEARNING_RATE,
@@ -83,7 +86,9 @@ def test_ifca_equals_its_released_code(name):
 def test_the_start_of_k_means_chooses_the_clients_that_fedjax_chooses():
   made = federation(
       ifca_golden.SIZES, mj.topologies.ifca(
-          ifca_golden.CLUSTERS, start='kmeans'), batch_size=ifca_golden.BATCH)
+          ifca_golden.CLUSTERS, start='kmeans'), batch_size=ifca_golden.BATCH,
+      algorithm=mj.with_server_optimizer(
+          FEDAVG, optax.sgd(1., momentum=.9)))
   simulation = begun(made, ifca_golden.initial()[:1] * ifca_golden.CLUSTERS)
   for _ in range(ifca_golden.CLUSTERS):
     metrics = simulation.run_round().metrics
@@ -97,9 +102,23 @@ def test_the_start_of_k_means_chooses_the_clients_that_fedjax_chooses():
   for i, w_M in enumerate((w1, *others)):
     np.testing.assert_allclose(
         w_M, [trained[client][i] for client in chosen], atol=1e-6)
+  momentum = jax.tree.leaves(simulation.state_on_host().server)
+  assert momentum and not any(map(np.any, momentum))
   simulation.run_round()  # clients train the clusters of lowest loss
   assert sum(map(bool, simulation.run_round().metrics[
       'clients_of_models'])) == len({*chosen})
+
+
+def test_the_start_of_k_means_takes_a_received_model_if_losses_are_nan():
+  topology = mj.topologies.ifca(2, start='kmeans')
+  models = {'params': np.float32([[1.], [2.]])}
+  mixed = jax.jit(topology.mix)(mj.topologies.Mixing(
+      models, models, np.float32([0, 1]), np.int32(1), np.int32(1),
+      jax.random.key(0), mj.topologies.Updates(
+          np.float32([[5.], [7.]]), np.arange(2), np.ones(2, np.int32),
+          np.float32([.5, .5]), np.array([False, True]),
+          np.full((2, 2), np.nan, np.float32))))
+  np.testing.assert_array_equal(mixed.models['params'], [[1.], [9.]])
 
 
 def weights(simulation):
