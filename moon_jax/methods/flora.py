@@ -48,19 +48,20 @@ Ranks = Annotated[tuple[int, ...], Ge(1)]
 
 
 @checked
-def flora(num_clients: FromRun[Count], ranks: Ranks = (8,),
-          layers: str = '', scale: NonNegative = 2.0,
-          participation: FromRun[Fraction] = 1.0) -> Algorithm:
+def flora(num_clients: FromRun[Count], participation: FromRun[Fraction],
+          ranks: Ranks = (8,), layers: str = '', scale: NonNegative = 2.0
+          ) -> Algorithm:
   """Returns FLoRA, which trains low-rank changes of a whole network.
 
   Args:
     num_clients: number of clients.
+    participation: fraction of the clients that train per round, whose adapters
+      a client downloads.
     ranks: R ranks of adapters; client i has entry i mod R.
     layers: a regular expression that is searched in the paths of parameters,
       such as "query|value"; matrices that match have adapters. '' takes all
       that are called kernel.
     scale: the factor s of A B; in LoRA it is alpha / rank.
-    participation: fraction of the clients that train per round.
   """
   for rank in ranks:
     require(rank == int(rank), 'ranks', 'must be integers', ranks, 'Round them')
@@ -68,10 +69,14 @@ def flora(num_clients: FromRun[Count], ranks: Ranks = (8,),
   most = max(ranks)
 
   def adapted(variables):
-    """Returns inputs and outputs of the kernels with adapters, by path."""
+    """Returns inputs and outputs of the kernels with adapters, by path.
+
+    Attention has a bias of several axes.
+    """
     flat = traverse_util.flatten_dict(variables['params'])
     sizes = {path: (w.size // w.shape[-1], w.shape[-1])
-             for path, w in sorted(flat.items()) if w.ndim > 1 and (
+             for path, w in sorted(flat.items())
+             if w.ndim > 1 and path[-1] not in ('b', 'bias') and (
                  re.search(layers or 'kernel$', '/'.join(path)))}
     require(sizes, 'layers', 'must match a kernel of '
             f'{", ".join(map("/".join, flat))}', repr(layers),

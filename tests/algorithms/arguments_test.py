@@ -37,7 +37,7 @@ def words(*known):
 
 
 PAPER_OR_RELEASED = words('paper', 'released')
-NEEDED = {'num_clients': 4}  # arguments without a default
+NEEDED = {'num_clients': 4, 'participation': 1.}  # arguments without a default
 # What the plain network, which has no adapters, needs besides.
 USUAL = {'fedsalora': {'head': 'out'}}
 

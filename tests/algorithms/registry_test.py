@@ -97,8 +97,9 @@ NEGATIVE = {('feddisco', 'b'), ('fedrcl', 'threshold')}
 def test_arguments_of_methods_out_of_range_are_refused(name, argument, usual):
   """With the argument, what it must be, the value, and the default."""
   factory = factory_of(name)
-  needed = {'num_clients': 4} if (
-      'num_clients' in inspect.signature(factory).parameters) else {}
+  needed = {
+      name: value for name, value in (('num_clients', 4), ('participation', 1))
+      if name in inspect.signature(factory).parameters}
   text = inspect.getdoc(factory)
   wrong = ['nonsense'] if isinstance(usual, str) else [
       float('nan'), *([] if (name, argument) in NEGATIVE else [-1.])]

@@ -180,7 +180,7 @@ def test_adapters_equal_a_plain_loop(form, sent, kept):
 def test_flora_equals_a_plain_loop_that_stacks():
   """Ranks differ; A is drawn in each round by documented keys."""
   model, variables = network()
-  algorithm = mj.flora(len(SIZES), ranks=RANKS, scale=2.)
+  algorithm = mj.flora(len(SIZES), .5, ranks=RANKS, scale=2.)
   ours = simulation(model, algorithm, init_variables=variables)
   w = flat(variables['params'])
   key = ours.state.key[0]
@@ -212,7 +212,11 @@ def test_flora_equals_a_plain_loop_that_stacks():
   per_rank = 4 * (NUM_IN + WIDTH + WIDTH + CLASSES)
   ranks = np.resize(RANKS, len(SIZES))
   upload = ranks.mean() * per_rank
-  download = ranks.sum() * per_rank  # adapters of all clients
+  download = ranks.sum() / 2 * per_rank  # adapters of half the clients
   count = np.mean([*map(len, COHORTS)])
   assert ours.bytes_per_round() == round(count * (upload + download))
   assert ours.client_bytes == 0
+  attention = {'params': {'query': {
+      'kernel': np.zeros((4, 2, 3)), 'bias': np.zeros((2, 3))}}}
+  assert mj.flora(1, 1., ranks=(1,), layers='query').upload_bytes(
+      attention, {}) == [4 * (4 * 2 + 3)]
