@@ -52,8 +52,10 @@ def session(is_on: bool, what: str = 'the check before round 1, on one example'
   token = _SESSION.set(types.SimpleNamespace(
       what=what, step='', not_finite={}) if is_on else None)
   try:
-    with jax.disable_jit(is_on), (
-        platforms.float32_products() if is_on else contextlib.nullcontext()):
+    with contextlib.ExitStack() as stack:
+      if is_on:
+        stack.enter_context(jax.disable_jit())
+        stack.enter_context(platforms.float32_products())
       yield
   except StageError as error:  # without the frames of JAX and of the engine
     raise StageError('', str(error)) from None

@@ -34,7 +34,8 @@ _GUARDS = None, 'allow', 'log', 'log_explicit'
 # their valid values, JAX's default first, and the reason.
 _REQUIRED: dict[str, tuple[tuple[Any, ...], str]] = {
     'jax_enable_x64': ((False,), 'runs train in float32'),
-    'jax_disable_jit': ((False,), 'a round is a compiled program'),
+    'jax_disable_jit': ((False,), 'a round is a compiled program, which the '
+                        'setting debug runs in plain Python'),
     'jax_default_prng_impl': (('threefry2x32',), _DRAWS),
     'jax_threefry_partitionable': ((True,), _DRAWS),
     'jax_random_seed_offset': ((0,), _DRAWS),

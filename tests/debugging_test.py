@@ -91,6 +91,11 @@ def test_numbers_equal_those_of_the_compiled_program(algorithm):
   assert_trees_close(*states)
   assert (ordinary.lanes, simulation.num_lanes) == (2, 1)
   assert not jax.config.jax_disable_jit
+  with jax.disable_jit():  # the user's own
+    with debugging.session(False):
+      assert jax.config.jax_disable_jit
+    with pytest.raises(UserError, match='jax_disable_jit .* debug'):
+      simulation.run_round()
 
 
 def test_an_error_names_client_step_shapes_and_line():

@@ -350,6 +350,7 @@ class Program:
       UserError: if there is no such run.
     """
     self._check(runs)
+    platforms.check_settings()
     with self._session(f'round {self.runs[runs[0]].rounds_done + 1}'):
       return self._run_round(runs, wait, keeps_models)
 
