@@ -126,7 +126,7 @@ def _expanded(words: Sequence[str]) -> list[str]:
       first = [f'--flagfile={recipes.find(match[1] or "".join(first[1:]))}']
     if re.match(r'--?flagfile\b', first[0]):
       lines = flags.FLAGS.read_flags_from_files(first)
-      first = _expanded([*filter(None, map(_line, lines))])  # it may name recipes
+      first = _expanded([*filter(None, map(_line, lines))])
     expanded += first
   return [*expanded, *rest]
 

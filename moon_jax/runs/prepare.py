@@ -15,6 +15,7 @@ from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.io import files
 from moon_jax.data.io.files import HASH_DIGITS
 from moon_jax.distributed import processes
+from moon_jax.errors import require
 from moon_jax.runs.directory import Workdir
 from moon_jax.simulation.federation import Federation
 
@@ -87,12 +88,13 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
     if kind in readers:
       readers[kind](config)  # reports errors in the file first
     place = files.user_path(path, name)
-    if kind == 'model' and not (config.model.is_own and place.is_file()):
+    if kind == 'model' and (place.is_dir() or not config.model.is_own):
       from moon_jax.models import weight_files
 
       inputs[name] = b''.join(
           file.read_bytes() for file in weight_files.files_of(path))
     elif kind != 'partition' or config.partition.is_own:
+      require(place.is_file(), name, 'must name a file', path, 'Correct it')
       inputs[name] = place.read_bytes()
   if metrics := [name for name in config.metrics.split(',')
                  if is_user_code(name.strip())]:

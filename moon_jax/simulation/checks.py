@@ -50,8 +50,9 @@ def validate(config: Config) -> Config:
       suggest.check_names(name, getattr(config, name))
   for name in config.logger_names():
     suggest.check_names('loggers', name, LOGGERS, 'MODULE:CLASS')
-  config = dataclasses.replace(config, **{
-      kind: parts.normal(kind, getattr(config, kind)) for kind in PARTS})
+  config = dataclasses.replace(
+      config, dataset=str(parts.dataset_call(config.dataset) or config.dataset),
+      **{kind: parts.normal(kind, getattr(config, kind)) for kind in PARTS})
   _check_paths(config)
   _check_alone(config)
   _check_cohort(config)

@@ -41,6 +41,8 @@ def test_arguments_of_parts_identify_a_run():
   assert of(algorithm='moon(temperature=.5, mu=1)') == of(
       algorithm='moon(mu=1.0)') != of(algorithm='moon(mu=2)')
   assert of(algorithm='moon(mu=5)') == of()
+  assert of(dataset='csv(label=a, drop=b)') == of(
+      dataset=" csv(drop='b',label=a, missing=mean)") != of(dataset='csv')
   assert len({of(), *(of(**{kind: text}) for kind, text in (
       ('partition', 'dirichlet(beta=.1)'), ('labels', 'noise'),
       ('labels', 'noise(rate=.1)'), ('model', 'simple_cnn(dtype=bfloat16)'),
@@ -139,7 +141,8 @@ def test_own_code_and_its_files_identify_the_run(tmp_path, monkeypatch):
   (tmp_path / 'of_identity.py').write_text(
       'import moon_jax as mj\n\n'
       'def half():\n  return lambda age: .5\n\n'
-      'def split(num_clients: mj.FromRun[int], table: mj.File):\n  return []\n\n'
+      'def split(num_clients: mj.FromRun[int], table: mj.File):\n'
+      '  return []\n\n'
       'def net(num_classes: mj.FromRun[int], table: mj.File):\n'
       '  return mj.models.mlp(num_classes)\n')
   (tmp_path / 'table').write_text('1')
@@ -158,6 +161,8 @@ def test_own_code_and_its_files_identify_the_run(tmp_path, monkeypatch):
   assert inputs(partition=own) != first
   assert inputs(model=f'of_identity:net(table={tmp_path}/table)').keys() == {
       'model', 'model.table'}
+  with pytest.raises(UserError, match='model.table must name a file'):
+    inputs(model=f'of_identity:net(table={tmp_path}/x)')
 
 
 def test_a_partition_is_identified_by_all_of_its_examples():

@@ -62,6 +62,7 @@ def varies(name: str) -> bool:
 
   A run hashes the content of these data sets into its configuration.
   """
+  name = name.partition('(')[0].strip()  # of a call
   return name in _VARYING or name not in SOURCES
 
 

@@ -118,13 +118,15 @@ def assemble(check: arrays.Check, name: str, tables: Sequence[Table],
         f'{", ".join(columns)} in {tables[0].path}, line 1',
         'Give label=COLUMN')
   listed = {option: [x.strip() for x in text.split(',') if text]
-            for option, text in (
-                ('label', label), ('client', client), ('time', time),
-                ('inputs', inputs), ('drop', drop),
-                ('categorical', categorical))}
-  for option, names in listed.items():
+            for option, text in (('inputs', inputs), ('drop', drop),
+                                 ('categorical', categorical))}
+  one = {'label': label, 'client': client, 'time': time}
+  for option, names in (listed | {
+      option: [column] for option, column in one.items() if column}).items():
     for column in names:
       _check_column(check, option, column, tables[0])
+  check(label not in listed['inputs'], 'inputs must not have the label', label,
+        'Remove it')
   of_rows = lambda values: np.repeat(
       values, [len(table.lines) for table in tables])
   part = of_rows([table.part for table in tables])
@@ -273,8 +275,8 @@ def _complete(check, columns, name, at):
 
 
 def _is_number(text):
-  try:
-    return np.isfinite(float(text))
+  try:  # Python reads 1_000, too
+    return '_' not in text and np.isfinite(float(text))
   except ValueError:
     return False
 
@@ -296,9 +298,10 @@ def _times(check, columns, name, at):
 def test_rows(owners, order, fraction):
   """Returns which rows are test rows, bool [N]: some of each client's."""
   is_test = np.zeros(len(owners), bool)
-  for owner in np.unique(owners):
-    rows = (np.flatnonzero(owners == owner) if order is None
-            else order[owners[order] == owner])
+  _, owner, sizes = np.unique(owners, return_inverse=True, return_counts=True)
+  ordered = np.arange(len(owners)) if order is None else order
+  by_owner = ordered[np.argsort(owner[ordered], kind='stable')]
+  for rows in np.split(by_owner, np.cumsum(sizes)[:-1]):
     count = min(max(round(fraction * len(rows)), 1), len(rows) - 1)
     is_test[rows[subset(_SEED, len(rows), count)] if order is None else
             rows[len(rows) - count:]] = True

@@ -119,6 +119,12 @@ def test_columns_of_inputs(clinics):
               ).train_inputs.shape[1] == 1
 
 
+def test_the_name_of_the_label_may_have_a_comma(clinics):
+  place = write(f'{clinics}2', {'a': 'x,"y, z"\n' + '1,a\n2,b\n' * 5})
+  data = load(place, 'csv(label="y, z")')
+  assert data.class_names == ('a', 'b') and data.train_inputs.shape == (8, 1)
+
+
 def test_a_regression_and_another_delimiter(clinics):
   place = write(f'{clinics}2', {
       'train': 'x;y\n1;.5\n2;.25\n', 'test': 'x;y\n1;1\n'})
@@ -133,6 +139,10 @@ SOME = HEAD + '1,a,2,x\n3,b,4,y\n' * 3
 
 @pytest.mark.parametrize('call, files, words', [
     ('csv(label=il)', {'a': SOME}, ["'il'", 'a.csv, line 1', 'mean ill?']),
+    ('csv(label=ill, inputs="age,ill")', {'a': SOME}, ['label', 'inputs']),
+    ('csv(label="age,ill")', {'a': SOME}, ["'age,ill'", 'name a column']),
+    ('csv(label=ill, time="age,score")', {'a': SOME}, ["'age,score'"]),
+    ('csv(label=ill)', {'a': SOME + '5,a,1_000,x\n'}, ["'1_000'", 'line 8']),
     ('csv(label=ill, client=Ward)', {'a': SOME}, ['mean ward?']),
     ('csv(label=ill, drop="age,wrd")', {'a': SOME}, ['drop', 'mean ward?']),
     ('csv', {'a': SOME}, ['age, ward, score, ill', 'label=COLUMN']),
