@@ -12,15 +12,16 @@ stay on the device until the round ends.
 from collections.abc import Sequence
 import copy
 import multiprocessing
-from typing import NamedTuple
+from typing import NamedTuple, TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from moon_jax.config import Config
-from moon_jax.data.dataset import Dataset
+if TYPE_CHECKING:  # the environment of benchmarks/peers lacks JAX's packages
+  from moon_jax.config import Config
+  from moon_jax.data.dataset import Dataset
 
 _PAD = 4  # pixels on each side
 
@@ -156,7 +157,7 @@ class Loop:
     previous: client -> its last local model, a state_dict (MOON).
   """
 
-  def __init__(self, config: Config, dataset: Dataset,
+  def __init__(self, config: 'Config', dataset: 'Dataset',
                clients: Sequence[np.ndarray], device: str = 'cpu'):
     """Moves the data to PyTorch's device and initialises the global model.
 
@@ -268,7 +269,7 @@ class Processes:
   examples. A process sends one weighted sum of models per round.
   """
 
-  def __init__(self, config: Config, dataset: Dataset,
+  def __init__(self, config: 'Config', dataset: 'Dataset',
                clients: Sequence[np.ndarray], num_processes: int):
     self._sizes = [len(indices) for indices in clients]
     self._parts: list[list[int]] = [[] for _ in range(num_processes)]

@@ -18,12 +18,12 @@ import torch
 
 
 def network(batch):
-  """As `side.Network`, channels last; features keep the order of PyTorch."""
+  """As `side.Network`."""
   x = batch['x']
   for i, channels in enumerate((6, 16), 1):
     x = hk.Conv2D(channels, 5, padding='VALID', name=f'conv{i}')(x)
-    x = hk.max_pool(jax.nn.relu(x), 2, 2, 'VALID')
-  x = x.transpose(0, 3, 1, 2).reshape(len(x), -1)
+    x = jax.nn.relu(hk.max_pool(x, 2, 2, 'VALID'))
+  x = x.reshape(len(x), -1)
   for name, size in ('fc1', 120), ('fc2', 84), ('proj1', 84):
     x = jax.nn.relu(hk.Linear(size, name=name)(x))
   return hk.Linear(10, name='head')(hk.Linear(256, name='proj2')(x))
@@ -50,13 +50,24 @@ def train(task, data):
       fedjax.ShuffleRepeatBatchHParams(batch_size=task['batch_size']))
   sampler = fedjax.client_samplers.UniformGetClientSampler(
       clients, num_clients, seed=0)
-  state, seconds = algorithm.init(model.init(jax.random.key(0))), []
+  state, seconds = algorithm.init(_from_torch(side.Network())), []
   for _ in range(task['num_rounds']):
     start = time.perf_counter()
     state, _ = algorithm.apply(state, sampler.sample())
     jax.block_until_ready(state)
     seconds.append(time.perf_counter() - start)
-  return seconds, _to_torch(state.params)
+  return {'round_seconds': seconds}, _to_torch(state.params)
+
+
+def _from_torch(network):
+  """Returns the parameters of a network of PyTorch."""
+  array = lambda w: np.asarray(w.detach())
+  return {name: {
+      'w': array(layer.weight).transpose(
+          (2, 3, 1, 0) if layer.weight.ndim == 4 else (1, 0)),
+      'b': array(layer.bias)}
+      for name, layer in [*network.base.named_children(),
+                          ('head', network.head)]}
 
 
 def _to_torch(params):

@@ -94,7 +94,7 @@ def train(task, data):
       *([f'+moon.mu={task["mu"]}', f'+moon.tau={task["temperature"]}']
         if task['algorithm'] == 'moon' else [])]
   runpy.run_path(f'{task["source"]}/main.py', run_name='__main__')
-  return found['seconds'], found['server'].model
+  return {'round_seconds': found['seconds']}, found['server'].model
 
 
 if __name__ == '__main__':

@@ -1,7 +1,8 @@
 """Flower (https://github.com/adap/flower), its strategy, runtime and messages.
 
 Flower has no loop over batches: the client app below is the plain one, with
-PyTorch's data loader, and MOON is that of Flower's baselines/moon. A client's
+PyTorch's data loader or (batched) without it, and MOON is that of Flower's
+baselines/moon. A client's
 previous model is in its context, which travels with each message. Workers are
 processes of ray; each reads the data once.
 """
@@ -19,7 +20,7 @@ from flwr.simulation import run_simulation
 import side
 import torch
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 os.environ['FLWR_TELEMETRY_ENABLED'] = '0'
 client_app = ClientApp()
@@ -39,7 +40,7 @@ def train_client(message, context):
   optimizer = torch.optim.SGD(
       network.parameters(), task['learning_rate'], task['momentum'],
       weight_decay=task['weight_decay'])
-  for images, labels in DataLoader(data, task['batch_size'], shuffle=True):
+  for images, labels in side.batches(task, data):
     optimizer.zero_grad()
     loss = F.cross_entropy(network(images), labels) + contrast(images)
     loss.backward()
@@ -89,7 +90,8 @@ def train(task, data):
   run_simulation(server_app, client_app, num_clients, backend_config={
       'init_args': {'num_cpus': workers},
       'client_resources': {'num_cpus': 1, 'num_gpus': 0.}})
-  return [end - start for start, end in zip(times, times[1:])], network
+  return {'round_seconds': [
+      end - start for start, end in zip(times, times[1:])]}, network
 
 
 if __name__ == '__main__':

@@ -58,7 +58,7 @@ def train(task, data):
   rounds = Rounds()
   federation.set_callbacks(rounds)
   federation.run(task['num_rounds'], 1., finalize=False)
-  return rounds.seconds, federation.server.model
+  return {'round_seconds': rounds.seconds}, federation.server.model
 
 
 if __name__ == '__main__':

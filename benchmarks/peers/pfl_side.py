@@ -1,7 +1,8 @@
 """pfl-research (https://github.com/apple/pfl-research), FedAvg.
 
 Its algorithm, backend and model. It has no MOON. It keeps the order of a
-client's examples, and evaluates clients in the first round only.
+client's examples, and evaluates clients in the first round only. Several
+processes, which torchrun starts, each train a part of the clients.
 """
 
 import functools
@@ -76,7 +77,7 @@ def train(task, data):
           local_batch_size=task['batch_size']),
       model_eval_params=NNEvalHyperParams(local_batch_size=500),
       callbacks=[rounds])
-  return rounds.seconds, network
+  return {'round_seconds': rounds.seconds}, network
 
 
 if __name__ == '__main__':

@@ -1,14 +1,15 @@
 """PFLlib (https://github.com/TsingZ0/PFLlib), its loop, server and clients.
 
 Its SGD has no momentum and no weight decay, so it is replaced. Its round
-includes reading each client's compressed file, as always; its evaluation runs
-before the first round only.
+includes reading each client's compressed file, as always, whose seconds are
+"read_seconds", too; its evaluation runs before the first round only.
 """
 
 import functools
 import os
 import pathlib
 import sys
+import time
 import types
 
 import numpy as np
@@ -30,6 +31,7 @@ def train(task, data):
   (scratch / 'system').mkdir()
   os.chdir(scratch / 'system')  # it reads ../dataset
   sys.path.insert(0, f'{task["source"]}/system')
+  from flcore.clients import clientbase
   from flcore.servers import serveravg, servermoon
 
   torch.optim.SGD = functools.partial(
@@ -49,8 +51,31 @@ def train(task, data):
       send_slow_rate=0., dlg_eval=False, dlg_gap=100, batch_num_per_client=2,
       num_new_clients=0, fine_tuning_epoch_new=0, learning_rate_decay=False,
       learning_rate_decay_gamma=1.), 0)
+  reads = _measured_reads(clientbase, server)
   server.train()
-  return server.Budget, server.global_model
+  return {'round_seconds': server.Budget, 'read_seconds': reads
+          }, server.global_model
+
+
+def _measured_reads(clientbase, server):
+  """Returns a list that will have the seconds of reading files, by round."""
+  reads, seconds = [], [0.]
+  read, receive = clientbase.read_client_data, server.receive_models
+
+  def read_client_data(*args, **kwargs):
+    start = time.perf_counter()
+    data = read(*args, **kwargs)
+    seconds[0] += time.perf_counter() - start
+    return data
+
+  def receive_models():
+    reads.append(seconds[0])
+    seconds[0] = 0.
+    receive()
+
+  clientbase.read_client_data = read_client_data
+  server.receive_models = receive_models
+  return reads
 
 
 if __name__ == '__main__':

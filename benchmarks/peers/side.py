@@ -8,6 +8,7 @@ from collections.abc import Callable
 import importlib
 import importlib.metadata
 import json
+import os
 import pathlib
 import sys
 from typing import Any, NamedTuple
@@ -16,9 +17,10 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 _BATCH = 500  # of the evaluation
-_PACKAGES = 'torch', 'numpy', 'ray', 'flwr', 'pfl', 'fedjax', 'jax'
+_PACKAGES = ('torch', 'numpy', 'ray', 'flwr', 'pfl', 'fedjax', 'jax', 'blazefl')
 _LIBRARIES = []
 
 
@@ -41,7 +43,11 @@ def allow_torchvision() -> None:
 
 
 class Base(nn.Module):
-  """MOON's network for CIFAR-10 up to its projection z [B, 256]."""
+  """MOON's network for CIFAR-10 up to its projection z [B, 256].
+
+  As in `torch_loop`, images are channels last, ReLU follows pooling, and
+  features have the order H, W, C, which needs no copy.
+  """
 
   def __init__(self):
     super().__init__()
@@ -50,21 +56,52 @@ class Base(nn.Module):
     self.proj1, self.proj2 = nn.Linear(84, 84), nn.Linear(84, 256)
 
   def forward(self, x):
-    x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-    x = F.max_pool2d(F.relu(self.conv2(x)), 2).flatten(1)
+    x = x.contiguous(memory_format=torch.channels_last)
+    x = F.relu(F.max_pool2d(self.conv1(x), 2))
+    x = F.relu(F.max_pool2d(self.conv2(x), 2)).permute(0, 2, 3, 1).flatten(1)
     x = F.relu(self.fc2(F.relu(self.fc1(x))))
     return self.proj2(F.relu(self.proj1(x)))
 
 
 class Network(nn.Module):
-  """The whole network; peers compare `base`, and average all parameters."""
+  """The whole network; peers compare `base`, and average all parameters.
+
+  Its initial weights are always the same.
+  """
 
   def __init__(self):
     super().__init__()
-    self.base, self.head = Base(), nn.Linear(256, 10)
+    with torch.random.fork_rng([]):
+      torch.manual_seed(0)
+      self.base, self.head = Base(), nn.Linear(256, 10)
 
   def forward(self, x):
     return self.head(self.base(x))
+
+
+class Batches:
+  """Shuffled batches of a client's tensors, without a data loader.
+
+  Attributes:
+    dataset: the tensors.
+  """
+
+  def __init__(self, dataset: TensorDataset, size: int,
+               generator: torch.Generator | None = None):
+    self.dataset, self._size, self._generator = dataset, size, generator
+
+  def __iter__(self):
+    order = torch.randperm(len(self.dataset), generator=self._generator)
+    return map(self.dataset.__getitem__, order.split(self._size))
+
+
+def batches(task: dict[str, Any], dataset: TensorDataset,
+            generator: torch.Generator | None = None) -> Batches | DataLoader:
+  """Returns the batches of peers that leave them to the user."""
+  if task['is_batched']:
+    return Batches(dataset, task['batch_size'], generator)
+  return DataLoader(
+      dataset, task['batch_size'], shuffle=True, generator=generator)
 
 
 class Data(NamedTuple):
@@ -97,17 +134,38 @@ def accuracy(model: nn.Module, data: Data) -> float:
                    ).eq(labels).float().mean().item()
 
 
-def main(train: Callable[[dict[str, Any], Data], tuple[list[float], nn.Module]]
-         ) -> None:
-  """Runs a side: `train` returns the seconds of its rounds, and its model."""
+def main(train: Callable[[dict[str, Any], Data], tuple[
+    dict[str, Any], nn.Module]]) -> None:
+  """Runs a side and writes its answer.
+
+  `train` returns what it measured, with "round_seconds", and its model, whose
+  parameters are written to the file task["weights"].
+  """
+  def run(task):
+    data = read(task)
+    measured, model = train(task, data)
+    if _is_first():
+      np.savez(task['weights'], *[parameter.detach().contiguous().numpy()
+                                  for parameter in model.parameters()])
+    return measured | {'accuracy': accuracy(model, data)}
+
+  answer(run)
+
+
+def answer(run: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+  """Runs a task and writes what it returns, and the versions of packages."""
   task_path, answer_path = map(pathlib.Path, sys.argv[1:3])
   task = json.loads(task_path.read_text())
   torch.set_num_threads(task['threads'])
   torch.manual_seed(0)
-  data = read(task)
-  seconds, model = train(task, data)
-  answer_path.write_text(json.dumps({
-      'round_seconds': seconds, 'accuracy': accuracy(model, data),
-      'versions': {d.metadata['name']: d.version
-                   for d in importlib.metadata.distributions()
-                   if d.metadata['name'] in _PACKAGES}}))
+  found = run(task)
+  if _is_first():
+    answer_path.write_text(json.dumps(found | {
+        'versions': {d.metadata['name']: d.version
+                     for d in importlib.metadata.distributions()
+                     if d.metadata['name'] in _PACKAGES}}))
+
+
+def _is_first():
+  """Returns whether this is the first of torchrun's processes, which agree."""
+  return os.environ.get('RANK', '0') == '0'

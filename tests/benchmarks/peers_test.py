@@ -1,6 +1,7 @@
 """Tests the comparison with other simulators, without running these."""
 
 import argparse
+import os
 import pathlib
 import subprocess
 import sys
@@ -10,9 +11,10 @@ import pytest
 
 from benchmarks import common
 from benchmarks.peers import __main__ as peers
-from benchmarks.peers import report
+from benchmarks.peers import check, report
 
 pytestmark = pytest.mark.bench
+PYTHON = os.environ.get('MOON_JAX_PEERS_PYTHON', '')  # Python with BlazeFL
 
 
 def run_of(side, algorithm, seconds):
@@ -44,6 +46,31 @@ def test_another_number_of_clients_makes_a_second_table():
   assert second.splitlines()[0].endswith(
       '| 1,000 clients, s a round | 1,000 clients, x | 1,000 clients, GB |')
   assert second.endswith('| 2.00 | 1.0 | 2.0 |')
+
+
+def test_a_ratio_has_two_factors_and_file_reads_are_counted_apart():
+  reads = {'read_seconds': [0., 0., 4.]}
+  text = report.by_part([
+      run_of('moon_jax', 'fedavg', [5.]),
+      run_of('PyTorch loop', 'fedavg', [8.]),
+      run_of('PyTorch loop, processes', 'fedavg', [6.]),
+      run_of('slow, processes', 'fedavg', [9.]),
+      run_of('reader', 'fedavg', [16.]) | reads])
+  rows = [[cell.strip() for cell in line.split('|')[1:-1]]
+          for line in text.splitlines()[2:]]
+  assert rows == [
+      ['slow, processes', '1.80', '1.20', '1.50'],
+      ['reader, without its file reads', '2.40', '1.60', '1.50'],
+      ['reader', '3.20', '1.60', '2.00']]
+
+
+@pytest.mark.skipif(not PYTHON, reason='needs MOON_JAX_PEERS_PYTHON')
+@pytest.mark.parametrize('side', [
+    'BlazeFL', 'BlazeFL, batched, processes', 'BlazeFL, batched, threads'])
+def test_blazefl_computes_what_the_loop_computes(side, tmp_path):
+  found = check.differences([side], argparse.Namespace(
+      python=PYTHON, sources=tmp_path))
+  assert 0 < found[side] < 1e-6
 
 
 @pytest.fixture
