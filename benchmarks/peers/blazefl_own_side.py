@@ -20,7 +20,8 @@ def train(task):
   """Returns the seconds and test accuracies of all rounds."""
   sys.path.insert(0, f'{task["source"]}/examples/quickstart-fedavg')
   from dataset import PartitionedCIFAR10
-  from models import FedAvgModelName, FedAvgModelSelector
+  from models import FedAvgModelSelector
+  from models.selector import FedAvgModelName
 
   seed, scratch = task['seed'], pathlib.Path(task['scratch'])
   setup_reproducibility(seed)

@@ -2,7 +2,7 @@
 
 python -m benchmarks.peers.check --python=PYTHON --sources=SOURCES --out=OUT
 
-Three clients train for two rounds, from the same weights, on two, one and three
+Four clients train for two rounds, from the same weights, on one to three
 batches. A client's examples are copies of one image, so shuffling has no
 effect. The weights of each side are compared with those of the PyTorch loop,
 which `benchmarks.bench` compares with moon_jax. Sides that keep a client's
@@ -23,7 +23,9 @@ from moon_jax.config import Config
 TOLERANCE = 1e-5
 _KEEP_MOMENTUM = 'PFLlib', 'fluke'
 _LOOP = 'PyTorch loop'
-_SIZES = 128, 64, 192  # of clients, in examples
+# Examples of each client. An odd number of clients would be another cohort in
+# each process of pfl-research, whose copies of the sampler then differ.
+_SIZES = 128, 64, 192, 64
 
 
 def main() -> None:
