@@ -6,6 +6,7 @@ tensors needs, makes them for each file, and refuses all others.
 """
 
 import contextlib
+import functools
 import io
 import math
 import pathlib
@@ -124,6 +125,9 @@ def _of_pickle(file):
   archive = zipfile.ZipFile(file)
   root, = (name.removesuffix('data.pkl') for name in archive.namelist()
            if name.endswith('/data.pkl'))
+  order = f'{root}byteorder'
+  if order in archive.namelist() and archive.read(order) != b'little':
+    raise ValueError('its numbers are big-endian')
   made = _Unpickler(io.BytesIO(archive.read(f'{root}data.pkl'))).load()
   for name in _DICTS:
     if isinstance(made, dict) and isinstance(made.get(name), dict):
@@ -131,20 +135,23 @@ def _of_pickle(file):
   if not isinstance(made, dict) or not all(
       isinstance(x, _Tensor) for x in made.values()):
     raise ValueError('its content is not a dict of tensors')
-  return {str(name): _array(x, archive.read(f'{root}data/{x.key}'))
-          for name, x in made.items()}
+  storage = functools.cache(lambda key: archive.read(f'{root}data/{key}'))
+  return {str(name): _array(x, storage(x.key)) for name, x in made.items()}
 
 
 def _array(tensor, content):
-  """Returns the array of a tensor, all of whose numbers must be there."""
+  """Returns the array of a tensor, a view of its storage if it can be one.
+
+  All of its numbers must be there. A stride of 0 could make it of any size.
+  """
   storage = np.frombuffer(content, jnp.dtype(tensor.dtype))
   if not math.prod(tensor.shape):
     return np.zeros(tensor.shape, storage.dtype)
   last = tensor.offset + sum((n - 1) * step for n, step in zip(
       tensor.shape, tensor.strides, strict=True))
   if min(tensor.offset, *tensor.shape, *tensor.strides, 0) < 0 or (
-      last >= len(storage)):
+      last >= len(storage)) or math.prod(tensor.shape) > len(storage):
     raise ValueError('a tensor exceeds its storage')
-  return np.array(np.lib.stride_tricks.as_strided(
+  return np.asarray(np.lib.stride_tricks.as_strided(
       storage[tensor.offset:], tensor.shape,
-      [step * storage.itemsize for step in tensor.strides]))
+      [step * storage.itemsize for step in tensor.strides]), order='C')

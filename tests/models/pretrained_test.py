@@ -304,13 +304,18 @@ def test_a_pickle_runs_no_code(tmp_path):
 
 @pytest.mark.parametrize('shape, strides, offset', [
     ((2, 4), (4, 1), 0), ((2, 3), (3, 1), 1), ((2, 3), (9, 1), 0),
-    ((2, 3), (-3, 1), 3), ((-2, 3), (3, 1), 0), ((2, 3), (3, 1), -1)])
+    ((2, 3), (-3, 1), 3), ((-2, 3), (3, 1), 0), ((2, 3), (3, 1), -1),
+    ((2, 4), (0, 1), 0)])
 def test_a_tensor_is_within_its_storage(tmp_path, shape, strides, offset):
   storage = np.arange(6, dtype=np.float32)
   good = saved(tmp_path / 'x.pt', b'(dVw\n' + tensor((2, 3), (3, 1)) + b's.',
                _0=storage)
   np.testing.assert_array_equal(
       weight_files.read(good)['w'], storage.reshape(2, 3))
+  with zipfile.ZipFile(good, 'a') as archive:
+    archive.writestr('archive/byteorder', 'big')
+  with pytest.raises(mj.UserError, match='big-endian'):
+    weight_files.read(good)
   bad = saved(tmp_path / 'y.pt', b'(dVw\n' + tensor(shape, strides, offset)
               + b's.', _0=storage)
   with pytest.raises(mj.UserError, match='a tensor exceeds its storage'):
