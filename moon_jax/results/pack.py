@@ -38,7 +38,8 @@ def write(path: pathlib.Path, runs: Iterable[pathlib.Path],
   """Writes the zip file of directories of runs, and of one of pages."""
   part = path.with_name(f'{path.name}.part')
   try:
-    with zipfile.ZipFile(part, 'w', zipfile.ZIP_DEFLATED) as packed:
+    with zipfile.ZipFile(part, 'w', zipfile.ZIP_DEFLATED,
+                         strict_timestamps=False) as packed:
       used: set[str] = set()
       for run in runs:
         name = stem = run.absolute().name
@@ -54,6 +55,8 @@ def write(path: pathlib.Path, runs: Iterable[pathlib.Path],
   except OSError as error:
     raise UserError('pack', 'must be writable', f'{path}: {error.strerror}',
                     'Name another file') from error
+  finally:
+    part.unlink(missing_ok=True)
 
 
 def extract(path: pathlib.Path) -> pathlib.Path:

@@ -1,6 +1,7 @@
 """Runs are packed into one file, from which they are read as from directories.
 """
 
+import errno
 import functools
 import io
 import json
@@ -63,6 +64,8 @@ def test_several_runs_are_one_file(run, tmp_path):
 def test_an_unfinished_run_keeps_its_age(run, tmp_path):
   made_runs.write(tmp_path / 'one', [.1, .2], is_finished=False)
   old = 1_700_000_000
+  os.utime(tmp_path / 'one' / 'config.json', (0, 0))  # 1970: no date of a zip
+  assert not run('one', '--pack=out.zip')[0]
   for path in (tmp_path / 'one').iterdir():
     os.utime(path, (old, old))
   _, before, _ = run('one', '--pack=out.zip')
@@ -70,6 +73,18 @@ def test_an_unfinished_run_keeps_its_age(run, tmp_path):
   hours = [int(re.search(r'after 2 of 4 rounds, written (\d+):', text)[1])
            for text in (before, after)]
   assert hours[0] > 1000 and hours[1] - hours[0] in (0, 1)
+
+
+def test_an_error_leaves_no_part(tmp_path, monkeypatch):
+  monkeypatch.setattr(zipfile.ZipFile, 'write', _full)
+  made_runs.write(tmp_path / 'one')
+  with pytest.raises(UserError, match='pack must be writable.*No space'):
+    pack.write(tmp_path / 'out.zip', [tmp_path / 'one'], tmp_path / 'pages')
+  assert [path.name for path in tmp_path.iterdir()] == ['one']
+
+
+def _full(*_):
+  raise OSError(errno.ENOSPC, 'No space left')
 
 
 def _zip(**members):
