@@ -75,7 +75,7 @@ def test_the_command_trains_a_grid_and_writes_its_table(started, tmp_path):
 
 @pytest.mark.parametrize('dataset, name', [
     ('hf:org/birds,label=species', 'hf.birds'),
-    ('hf:/data/a.b/table.csv,test_fraction=0.2', 'hf.table'),
+    ('hf:/data/a.b/table.json,test_fraction=0.2', 'hf.table'),
     ('own.loaders:load', 'own.loaders.load')])
 def test_tables_of_all_data_sets_are_in_one_directory(
     started, tmp_path, dataset, name):

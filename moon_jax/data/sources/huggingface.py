@@ -23,8 +23,7 @@ _OPTIONS = dict.fromkeys(('input', 'label', 'client', 'train', 'test'), str) | {
 _KINDS = ('images', 'text', 'arrays', 'numbers')  # of inputs, in this order
 _HUB = {'config': str, 'revision': str}
 _TEST_SPLITS = ('test', 'validation', 'valid', 'dev')
-_FILES = {'.parquet': 'parquet', '.csv': 'csv', '.json': 'json',
-          '.jsonl': 'json'}
+_FILES = {'.parquet': 'parquet', '.json': 'json', '.jsonl': 'json'}
 _SEED, _LENGTH = 0, 80  # of the split of test_fraction; of texts, characters
 _MANY_ROWS = 10  # columns of fewer may number the rows by chance
 # Names of columns that are looked for, in this order.
@@ -84,6 +83,9 @@ def _read(source, place, data_dir, config, revision):
       raise FileNotFoundError('it does not exist')
     if (path / 'dataset_dict.json').exists() or (path / 'state.json').exists():
       return datasets.load_from_disk(str(path))
+    if path.suffix == '.csv':
+      raise ValueError(f'{setting("dataset", "csv(label=COLUMN)")} with '
+                       f'{setting("data_dir", path)} reads CSV files')
     if path.is_file():
       if path.suffix not in _FILES:
         raise ValueError(f'files must end in {", ".join(_FILES)}')
@@ -108,17 +110,12 @@ def _read(source, place, data_dir, config, revision):
 def _reason(error):
   """Returns why a file cannot be read, by the cause of the error, and a remedy.
   """
-  causes: list[BaseException] = [error]
-  while cause := causes[-1].__cause__ or causes[-1].__context__:
-    causes.append(cause)
-  for cause in causes:
-    if isinstance(cause, UnicodeDecodeError):
-      return (f'it is not UTF-8 (byte {cause.object[cause.start]:#x})',
-              'Convert it: iconv -f latin1 -t utf-8 OLD > NEW')
+  cause: BaseException | None = error
   # The library wraps what its readers raise.
-  is_wrapper = type(error).__name__.startswith('DatasetGeneration')
-  return (first_line(causes[-1] if is_wrapper else error),
-          'Fix the file, or write it again')
+  if type(error).__name__.startswith('DatasetGeneration'):
+    while cause:
+      error, cause = cause, cause.__cause__ or cause.__context__
+  return first_line(error), 'Fix the file, or write it again'
 
 
 def from_huggingface(data: Any, *, input: str | Sequence[str] = '',

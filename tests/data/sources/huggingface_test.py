@@ -80,7 +80,7 @@ def test_a_directory_of_images(tmp_path):
   assert (tmp_path / 'cache').is_dir()
 
 
-@pytest.mark.parametrize('form', ['parquet', 'csv'])
+@pytest.mark.parametrize('form', ['parquet', 'json'])
 def test_a_file_is_a_table_of_its_numbers(form, tmp_path):
   table = datasets.Dataset.from_dict({
       'a': NUMBERS[:, 0], 'b': NUMBERS[:, 1], 'note': ['x'] * 12,
@@ -266,8 +266,8 @@ def test_columns_that_are_no_features_are_left_out_or_refused(tmp_path, capsys):
   with pytest.warns(UserWarning, match='left out: Unnamed: 0'):
     data = read(table(**index, a=a, b=b, y=LABELS))
   np.testing.assert_allclose(data.train_inputs, NUMBERS, rtol=1e-6)
-  path = tmp_path / 'table.csv'
-  table(**index, a=a, b=b, y=LABELS).to_csv(path)
+  path = tmp_path / 'table.parquet'
+  table(**index, a=a, b=b, y=LABELS).to_parquet(path)
   sources.load_dataset(f'hf:{path},test_fraction=0.25', str(tmp_path / 'cache'))
   assert 'table from a, b, 3 classes from y; left out: Unnamed: 0' in (
       capsys.readouterr().out)
@@ -312,8 +312,8 @@ def test_large_numbers_are_not_rounded():
 
 
 def test_numbers_with_fractions_are_targets(capsys, tmp_path):
-  path = tmp_path / 'table.csv'
-  table(a=NUMBERS[:, 0], target=NUMBERS[:, 1]).to_csv(path)
+  path = tmp_path / 'table.parquet'
+  table(a=NUMBERS[:, 0], target=NUMBERS[:, 1]).to_parquet(path)
   data = load_options(path, 'label=target')
   assert data.task == 'regression' and data.class_names == ('target',)
   np.testing.assert_allclose(np.sort(np.concatenate(
@@ -368,13 +368,14 @@ def test_values_are_printed_as_values():
                          'test': table(a=[1., 2.], y=[1, 7])})
 
 
-@pytest.mark.parametrize('content, words', [
-    ('a,y\ncaf\xe9,1\n'.encode('latin1'), ['not UTF-8', '0xe9', 'iconv']),
-    (b'a,y\n1,2\n1,2,3,4\n', ['line 3', 'Fix the file'])])
-def test_the_cause_of_an_unreadable_file_is_reported(content, words, tmp_path):
-  (tmp_path / 'bad.csv').write_bytes(content)
+@pytest.mark.parametrize('name, content, words', [
+    ('bad.jsonl', b'{"a": 1}\n{"a"\n', ['Fix the file']),
+    ('table.csv', b'a,y\n1,2\n', ['csv(label=COLUMN) with ', 'table.csv'])])
+def test_the_cause_of_an_unreadable_file_is_reported(
+    name, content, words, tmp_path):
+  (tmp_path / name).write_bytes(content)
   with pytest.raises(UserError) as error:
-    sources.load_dataset(f'hf:{tmp_path}/bad.csv', str(tmp_path / 'cache'))
+    sources.load_dataset(f'hf:{tmp_path}/{name}', str(tmp_path / 'cache'))
   text = str(error.value)
   assert all(word in text for word in words), text
   assert 'An error occurred' not in text
