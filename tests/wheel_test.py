@@ -10,7 +10,6 @@ import zipfile
 
 import pytest
 
-from moon_jax.cli import recipes
 from support import ROOT
 
 pytestmark = pytest.mark.slow  # builds a package and starts processes: 40 s
@@ -66,7 +65,8 @@ def test_it_has_every_file_of_the_package(wheel):
               for path in (ROOT / 'moon_jax').rglob('*')
               if path.is_file() and '__pycache__' not in path.parts}
   assert 'moon_jax/py.typed' in expected
-  expected |= {f'moon_jax/recipes/{name}.flags' for name in recipes.paths()}
+  expected |= {f'moon_jax/recipes/{path.name}'
+               for path in (ROOT / 'experiments').glob('*.flags')}
   assert {name for name in names if '.dist-info' not in name} == expected
 
 

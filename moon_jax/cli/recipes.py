@@ -1,7 +1,7 @@
-"""Recipes: the flag files of experiments/ that the wheel also has.
+"""Recipes: the flag files of experiments/ that need the package only.
 
-`setup.py` copies into the wheel those that need the package only. In a clone,
-and if it is installed with `pip install -e`, they are read where they are.
+`setup.py` copies all flag files into the wheel. In a clone, and if it is
+installed with `pip install -e`, they are read where they are.
 """
 
 import pathlib
@@ -11,6 +11,8 @@ from moon_jax.config import spelling
 from moon_jax.errors import UserError
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
+# A flag that names a module or a file of experiments/.
+_NEEDS_MORE = re.compile(r'^--.*\bexperiments[./]', re.MULTILINE)
 
 
 def paths() -> dict[str, pathlib.Path]:
@@ -19,9 +21,7 @@ def paths() -> dict[str, pathlib.Path]:
   if not folder.is_dir():
     folder = _PACKAGE.parent / 'experiments'
   return {path.stem: path for path in sorted(folder.glob('*.flags'))
-          if 'experiments' not in '\n'.join(
-              line for line in path.read_text('utf-8').splitlines()
-              if line.startswith('--'))}
+          if not _NEEDS_MORE.search(path.read_text('utf-8'))}
 
 
 def find(name: str) -> pathlib.Path:

@@ -1,9 +1,6 @@
 """Recipes are flag files by name, which need the package only."""
 
-import runpy
-
 import pytest
-import setuptools
 
 from moon_jax.cli import command_line, recipes
 from moon_jax.errors import UserError
@@ -29,17 +26,11 @@ def test_a_recipe_is_valid_in_another_directory(name, tmp_path, monkeypatch):
   assert recipes.describe()[name].endswith('.')
 
 
-def test_the_wheel_gets_the_same_files(monkeypatch):
-  """`setup.py` copies what `recipes` finds in a clone."""
-  monkeypatch.setattr(setuptools, 'setup', lambda **_: None)
-  made = runpy.run_path(str(ROOT / 'setup.py'))
-  assert sorted(made['_recipes']()) == sorted(recipes.paths().values())
-
-
 def test_installed_recipes_are_in_the_package(tmp_path, monkeypatch):
   (tmp_path / 'moon_jax' / 'recipes').mkdir(parents=True)
   file = tmp_path / 'moon_jax' / 'recipes' / 'mine.flags'
-  file.write_text('# My setting. More.\n\n--seed=3\n')
+  file.write_text('# My setting. More.\n\n--seed=3\n--workdir=experiments\n')
+  (file.parent / 'more.flags').write_text('--model=experiments.cnn:make\n')
   monkeypatch.setattr(recipes, '_PACKAGE', tmp_path / 'moon_jax')
   assert recipes.find('mine') == file
   assert recipes.describe() == {'mine': 'My setting.'}
