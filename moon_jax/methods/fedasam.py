@@ -35,8 +35,8 @@ def fedasam(rho: NonNegative = 0.7, eta: NonNegative = 0.2) -> Algorithm:
 
   def gradient(objective, params, batch, view):
     def size(path, w):  # T
-      name = jax.tree_util.keystr(path[-1:], simple=True)  # NNX: 'out/bias'
-      return (jnp.ones_like(w) if name.rpartition('/')[2] in ('b', 'bias')
+      name = jax.tree_util.keystr(path[-1:], simple=True)
+      return (jnp.ones_like(w) if name in ('b', 'bias')
               else jnp.abs(w) + view.hparams['eta'])
 
     value, grads = fedavg().gradient(objective, params, batch, view)

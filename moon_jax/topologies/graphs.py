@@ -182,7 +182,9 @@ def epidemic(num_clients: FromRun[Count], peers: Count = 1,
 
   Epidemic Learning: de Vos et al., NeurIPS 2023,
   https://arxiv.org/abs/2310.01972. A client averages its own trained model with
-  those that it received, with equal weights.
+  those that it received, with equal weights. If clients are absent, EL-Oracle
+  has the weights of `gossip`: 1 / (1 + the larger number of present neighbours)
+  for each pair.
 
   Args:
     peers: number s of clients that each client sends its model to.
