@@ -2,10 +2,11 @@
 
     python -m benchmarks.cached_features --data_dir=DIR
 
-ResNet-18 with random weights, of which the output layer trains, on examples of
-CIFAR-10. Prints a table: seconds to make the simulation, in which features are
-computed, seconds of a round with its evaluation (the median), bytes of training
-inputs, and the largest difference of the models after all rounds.
+Trains the output layer of a ResNet-18 with random weights on examples of
+CIFAR-10. Prints a table: seconds to make the simulation, which computes the
+features; median seconds of a round with its evaluation; megabytes of training
+inputs. Then prints the largest difference of the models and of the test losses
+after all rounds.
 """
 
 import argparse
@@ -28,10 +29,14 @@ def federation(data, cache, clients=4):
 
 def main(argv=None):
   parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-  parser.add_argument('--data_dir', default='')
-  parser.add_argument('--dataset', default='cifar10')
-  parser.add_argument('--examples', type=int, default=400)
-  parser.add_argument('--rounds', type=int, default=3)
+  parser.add_argument('--data_dir', default='',
+                      help='directory of the data set')
+  parser.add_argument('--dataset', default='cifar10',
+                      help='a data set of images')
+  parser.add_argument('--examples', type=int, default=400,
+                      help='number of training examples (default: 400)')
+  parser.add_argument('--rounds', type=int, default=3,
+                      help='number of rounds (default: 3)')
   args = parser.parse_args(argv)
   data, count = mj.load_dataset(args.dataset, args.data_dir), args.examples
   data = data._replace(

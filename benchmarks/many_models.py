@@ -1,4 +1,4 @@
-"""Measures rounds of federations with many models, and of one with one.
+"""Measures rounds of federations with many models, and with one model.
 
 python -m benchmarks.many_models --out=DIR [--num_clients=1000] [--rounds=8]
 
@@ -12,7 +12,7 @@ features, with an MLP of 4,310 parameters:
   gossip        as many models as clients, on a ring
   epidemic      the same, sent to 4 others in each round
 
-Each case is a process of its own, so that its peak memory is that of the case.
+Each case runs in a separate process, whose peak memory is that of the case.
 """
 
 import statistics

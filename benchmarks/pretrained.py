@@ -1,11 +1,11 @@
-"""Compares networks with weights of a file with those of PyTorch.
+"""Compares networks with their PyTorch counterparts on the same weights.
 
 python -m benchmarks.pretrained --out=OUT
 
-Full-size networks of timm, torchvision and transformers have random weights and
-write their file. The results are the largest difference of the logits of
-moon_jax from theirs, in float32, and of the running statistics of ResNets after
-a step of training. The speed of a ViT is measured by benchmarks/bench.py.
+Full-size networks of timm, torchvision and transformers write random weights to
+a file, which moon_jax reads. The results are the largest differences of logits,
+in float32, and of the running statistics of ResNets after a step of training.
+benchmarks/bench.py measures the speed of a ViT.
 
 Needs PyTorch, timm, torchvision and transformers.
 """

@@ -103,8 +103,9 @@ class Config:
       '', 'Directory that holds the data set in any published form, or into '
       'which it is downloaded (cifar10, cifar100, tiny_imagenet). For npz, the '
       'file; for npy, the directory of the arrays, which may exceed the '
-      'memory; for csv, a file or a directory of files; for images, the '
-      'directory of the folders. digits and breast_cancer need none.',
+      'memory; for csv and text, a file or a directory of files; for images '
+      'and text, the directory of the folders. digits and breast_cancer need '
+      'none.',
       is_common=True,
       placeholder='DIR', role='place', is_shared=True, page='data.md')
   train_examples: int = flag(

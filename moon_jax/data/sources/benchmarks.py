@@ -131,20 +131,19 @@ def colored_mnist(data_dir: FromRun[str] = '',
                   label_noise: Fraction = 0.25) -> Dataset:
   """Makes Colored MNIST, where the colour misleads, from the files of MNIST.
 
-  The class is whether the digit is 5 or more, and is then another one with the
-  probability `label_noise`. The image is in the channel of the class with the
-  probability of its environment, otherwise in the other channel. Environments
-  are clients. Source: Arjovsky et al., Invariant Risk Minimization, 2019,
-  section 5.2, https://arxiv.org/abs/1907.02893. Their code takes every second
-  row and column of images, 50,000 training images, and the class 1 for digits
-  below 5.
+  The class is 1 if the digit is 5 or more, and is then flipped with probability
+  `label_noise`. The image is in the channel of its class with the probability
+  of its environment, and otherwise in the other channel. Environments are
+  clients. Source: Arjovsky et al., Invariant Risk Minimization, 2019, section
+  5.2, https://arxiv.org/abs/1907.02893. Their code uses every second row and
+  column of an image, 50,000 training images, and class 1 for digits below 5.
 
   Args:
-    agreement: the probability in each environment of training examples;
-      example i is in environment i modulo their number.
-    test_agreement: the probability in test examples, an environment that no
+    agreement: for each training environment, the probability that the channel
+      is that of the class; example i is in environment i modulo their number.
+    test_agreement: this probability in the test set, an environment that no
       client has.
-    label_noise: probability of a wrong class, in all examples.
+    label_noise: probability of a wrong class, for all examples.
   """
   mnist = published.load(images.PUBLISHED['mnist'], data_dir, False)
   loaded = {'class_names': ['0-4', '5-9']}

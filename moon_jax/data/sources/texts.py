@@ -42,15 +42,15 @@ def load(data_dir: FromRun[str] = '', tokenizer: str = '', label: str = '',
     client: of CSV files, the column of the clients, if there is one.
     columns: names of all columns of CSV files without a header,
       comma-separated.
-    length: tokens of an example, with those that mark its begin and its end;
-      longer texts are cut at the end.
-    pad_token: token that fills shorter texts, a special one of the tokenizer.
-      Networks take the same argument.
+    length: number of tokens of an example, including those that mark its start
+      and its end; longer texts are cut at the end.
+    pad_token: special token of the tokenizer that fills shorter texts. Networks
+      have the same argument.
     pad_side: side that is filled: right for bert and gpt2, left for char_lstm
       and transformer, which read the last position.
     delimiter: of CSV files, the character between fields.
-    test_fraction: fraction of the texts of each client to test on, unless the
-      files are split.
+    test_fraction: fraction of the texts of each client that are for testing, if
+      the files are not split.
 
   Raises:
     UserError: naming the file, if one is missing or invalid.
