@@ -246,10 +246,9 @@ def natural(client_of_example: FromRun[np.ndarray | None],
   Raises:
     UserError: if the data set has no clients or fewer than `num_clients`.
   """
-  _check_has_clients('natural', client_of_example)
   client_of_example = _labels(
-      client_of_example, 'client_of_example', 'the clients',
-      'data.train_clients')
+      _with_clients('natural', client_of_example), 'client_of_example',
+      'the clients', 'data.train_clients')
   _check_num_clients(num_clients, len(client_of_example), 0)
   random = _random(seed)
   order = np.argsort(client_of_example, kind='stable')
@@ -420,9 +419,8 @@ def domains(client_of_example: FromRun[np.ndarray | None],
   Raises:
     UserError: if the data set has no domains or more than `num_clients`.
   """
-  _check_has_clients('domains', client_of_example)
-  parts = natural(
-      client_of_example, len(np.unique(client_of_example)), seed, names)
+  domains_N = _with_clients('domains', client_of_example)
+  parts = natural(domains_N, len(np.unique(domains_N)), seed, names)
   require(num_clients >= len(parts), 'num_clients', 'must be at least the '
           f'{len(parts):,} domains of the data set', num_clients,
           f'Raise it, or give {setting("partition", "natural")}')
@@ -568,11 +566,13 @@ def _check_num_classes(labels, classes_per_client, num_clients):
   return num_classes
 
 
-def _check_has_clients(name, client_of_example):
+def _with_clients(name, client_of_example):
+  """Returns the client of each example, which a partition of a name needs."""
   require(client_of_example is not None, f'partition={name}', 'needs a data '
           'set that assigns examples to clients', 'one without', 'Choose '
           'another partition, such as dirichlet; or data with clients, such as '
           f'{setting("dataset")}=shakespeare or npz with client_train')
+  return client_of_example
 
 
 def _no_split_error(beta, num_clients, num_examples):
