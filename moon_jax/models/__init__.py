@@ -156,7 +156,8 @@ def vit(num_classes: FromRun[int], projection_dim: _Dim = None, *,
         keep_head: bool = False, patch_size: Annotated[int, Ge(1)] = 16,
         resize: Natural = 0, epsilon: Positive = 1e-6, width: _Count = None,
         num_layers: _Count = None, num_heads: _Count = None,
-        dtype: _Dtype = 'float32', precision: _Precision = 'highest') -> Model:
+        num_prompts: Natural = 0, dtype: _Dtype = 'float32',
+        precision: _Precision = 'highest') -> Model:
   """Returns a vision transformer, as timm and Hugging Face have it.
 
   See `resnet50` for the other arguments.
@@ -170,6 +171,8 @@ def vit(num_classes: FromRun[int], projection_dim: _Dim = None, *,
     width: length of the vector of a patch, instead of that of `size`.
     num_layers: instead of that of `size`.
     num_heads: heads of the attention; None for one per 64 units of the width.
+    num_prompts: number of trained vectors that are inserted for prompt tuning
+      (docs/adapters.md).
 
   Examples:
     >>> model = moon_jax.vit(10, init='vit_tiny.safetensors', patch_size=4)
@@ -177,7 +180,8 @@ def vit(num_classes: FromRun[int], projection_dim: _Dim = None, *,
   return _transformer(
       'vit', init, keep_head, _sizes(_VIT[size], width, num_layers, num_heads),
       num_classes, projection_dim, dtype, precision=precision,
-      patch_size=patch_size, resize=resize, epsilon=epsilon)
+      patch_size=patch_size, resize=resize, epsilon=epsilon,
+      num_prompts=num_prompts)
 
 
 @checked
@@ -187,7 +191,8 @@ def bert(num_classes: FromRun[int], num_tokens: FromRun[int],
          init: File = '', keep_head: bool = False, pad_token: _Token = 0,
          sep_token: _Token = None, width: _Count = None,
          num_layers: _Count = None, num_heads: _Count = None,
-         dtype: _Dtype = 'float32', precision: _Precision = 'highest') -> Model:
+         num_prompts: Natural = 0, dtype: _Dtype = 'float32',
+         precision: _Precision = 'highest') -> Model:
   """Returns BERT, an encoder for the classification of text.
 
   For the task "tokens" it has logits for each. See `vit` and see `resnet50` for
@@ -208,7 +213,8 @@ def bert(num_classes: FromRun[int], num_tokens: FromRun[int],
       'bert', init, keep_head, _sizes(
           _BERT[size], width, num_layers, num_heads),
       num_classes, projection_dim, dtype, precision=precision, task=task,
-      num_tokens=num_tokens, pad_token=pad_token, sep_token=sep_token)
+      num_tokens=num_tokens, pad_token=pad_token, sep_token=sep_token,
+      num_prompts=num_prompts)
 
 
 @checked
@@ -217,8 +223,8 @@ def gpt2(num_tokens: FromRun[int], num_classes: FromRun[int] = 0,
          size: Literal['distil', 'small', 'medium'] = 'small',
          init: File = '', keep_head: bool = False, pad_token: _Token = None,
          width: _Count = None, num_layers: _Count = None,
-         num_heads: _Count = None, dtype: _Dtype = 'float32',
-         precision: _Precision = 'highest') -> Model:
+         num_heads: _Count = None, num_prompts: Natural = 0,
+         dtype: _Dtype = 'float32', precision: _Precision = 'highest') -> Model:
   """Returns GPT-2, a decoder that predicts the next tokens of text.
 
   For the task "tokens" without projection its output layer is the embedding.
@@ -234,7 +240,8 @@ def gpt2(num_tokens: FromRun[int], num_classes: FromRun[int] = 0,
       'gpt2', init, keep_head, _sizes(
           _GPT2[size], width, num_layers, num_heads),
       num_classes or num_tokens, projection_dim, dtype, precision=precision,
-      task=task, num_tokens=num_tokens, pad_token=pad_token)
+      task=task, num_tokens=num_tokens, pad_token=pad_token,
+      num_prompts=num_prompts)
 
 
 def _sizes(size, width, num_layers, num_heads):

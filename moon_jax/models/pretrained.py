@@ -202,7 +202,7 @@ def _converted(path, family, keeps_head, shapes, stamp):
   form = max(known.forms, key=lambda names: sum(
       _source(name, names)[0] in tensors for name, _ in shapes))
   return _convert(tensors, dict(shapes), form,
-                  r'proj\d/.*' + '|out/.*' * (not keeps_head),
+                  r'proj\d/.*|prompt' + '|out/.*' * (not keeps_head),
                   known.ignored + f'|{known.head}' * (not keeps_head),
                   setting('init', path))
 

@@ -9,6 +9,11 @@ which n is layer normalization:
     BERT         x <- n(x + A(x));   x <- n(x + M(x))
 
     A: `mix` of the attention of each head;   M: fc2(gelu(fc1(x)))
+
+`num_prompts` vectors are inserted for prompt tuning (Lester et al., 2021,
+https://arxiv.org/abs/2104.08691): after the first position, as in visual prompt
+tuning (Jia et al., 2022, https://arxiv.org/abs/2203.12119), and before it in
+GPT-2. The outputs there are left out.
 """
 
 from flax import linen as nn
@@ -33,6 +38,17 @@ def _norm(x, name, epsilon, arithmetic):
 def _table(num_rows, width, arithmetic, name):
   return nn.Embed(num_rows, width, dtype=arithmetic.dtype,
                   embedding_init=_NORMAL, name=name)
+
+
+def _prompted(module, x_BTF, place):
+  """Inserts `num_prompts` trained vectors, which have no positions."""
+  if not module.num_prompts:
+    return x_BTF
+  prompt_PF, = module.options.arithmetic.cast(module.param(
+      'prompt', _NORMAL, (module.num_prompts, x_BTF.shape[-1])))
+  prompt_BPF = jnp.broadcast_to(prompt_PF, (len(x_BTF), *prompt_PF.shape))
+  return jnp.concatenate(
+      [x_BTF[:, :place], prompt_BPF, x_BTF[:, place:]], 1)
 
 
 class Block(nn.Module):
@@ -86,6 +102,7 @@ class ViT(nn.Module):
   patch_size: int = 16
   resize: int = 0
   epsilon: float = 1e-6  # added to variances; 1e-12 in Hugging Face's
+  num_prompts: int = 0
 
   @nn.compact
   def __call__(self, images_BHWC, mask_B, train):
@@ -108,6 +125,7 @@ class ViT(nn.Module):
     x_BTF = jnp.concatenate([
         jnp.broadcast_to(cls + first, (num_examples, 1, self.width)),
         x_BTF + position.reshape(1, -1, self.width)], 1)
+    x_BTF = _prompted(self, x_BTF, 1)
     for i in range(self.num_layers):
       x_BTF = Block(self.num_heads, self.epsilon, arithmetic,
                     name=f'layer{i}')(x_BTF)
@@ -129,6 +147,7 @@ class Bert(nn.Module):
   num_heads: int = 12
   pad_token: int | None = 0
   sep_token: int | None = None
+  num_prompts: int = 0
 
   @nn.compact
   def __call__(self, tokens_BT, mask_B, train):
@@ -140,15 +159,18 @@ class Bert(nn.Module):
     x_BTF = (table(self.options.num_tokens, 'embedding')(tokens_BT)
              + table(2, 'segment')((jnp.cumsum(is_sep, 1) > is_sep).astype(int))
              + table(length, 'position')(jnp.arange(length))[None])
-    x_BTF = _norm(x_BTF, 'norm', 1e-12, arithmetic)
+    x_BTF = _norm(_prompted(self, x_BTF, 1), 'norm', 1e-12, arithmetic)
     is_seen = None
     if self.pad_token is not None:  # a row that pads the batch may be all of it
-      is_seen = (tokens_BT != self.pad_token).at[:, 0].set(True)[:, None, None]
+      is_seen = (tokens_BT != self.pad_token).at[:, 0].set(True)
+      is_seen = jnp.pad(is_seen, ((0, 0), (self.num_prompts, 0)),
+                        constant_values=True)[:, None, None]
     for i in range(self.num_layers):
       x_BTF = Block(self.num_heads, 1e-12, arithmetic, True,
                     name=f'layer{i}')(x_BTF, is_seen)
     if self.options.task == 'tokens':
-      return layers.sequence_head(x_BTF, self.options)
+      return layers.sequence_head(jnp.concatenate(
+          [x_BTF[:, :1], x_BTF[:, 1 + self.num_prompts:]], 1), self.options)
     h_BF = layers.Dense(self.width, arithmetic, name='pooler')(x_BTF[:, 0])
     return layers.head(jnp.tanh(h_BF), self.options)
 
@@ -165,6 +187,7 @@ class GPT2(nn.Module):
   num_layers: int = 12
   num_heads: int = 12
   pad_token: int | None = None
+  num_prompts: int = 0
 
   @nn.compact
   def __call__(self, tokens_BT, mask_B, train):
@@ -176,11 +199,12 @@ class GPT2(nn.Module):
                        self.width, arithmetic, 'embedding')
     x_BTF = embedding(tokens_BT) + _table(
         length, self.width, arithmetic, 'position')(jnp.arange(length))[None]
-    is_seen = jnp.tril(jnp.ones((length, length), bool))[None, None]
+    x_BTF = _prompted(self, x_BTF, 0)
+    is_seen = jnp.tril(jnp.ones((x_BTF.shape[1],) * 2, bool))[None, None]
     for i in range(self.num_layers):
       x_BTF = Block(self.num_heads, 1e-5, arithmetic, is_gelu_exact=False,
                     name=f'layer{i}')(x_BTF, is_seen)
-    x_BTF = _norm(x_BTF, 'norm', 1e-5, arithmetic)
+    x_BTF = _norm(x_BTF[:, self.num_prompts:], 'norm', 1e-5, arithmetic)
     if is_each and options.projection_dim is None:
       table_KF, = arithmetic.cast(embedding.embedding[:options.num_classes])
       logits = arithmetic.dot(x_BTF.reshape(-1, self.width), table_KF.T)

@@ -83,6 +83,53 @@ def test_logits_equal_those_of_pytorch(weights, case, output, inputs, make):
   assert np.isfinite(outputs.logits).all()
 
 
+@pytest.mark.parametrize('name', [
+    'bert', pytest.param('gpt2', marks=pytest.mark.long),
+    pytest.param('vit', marks=pytest.mark.long)])
+def test_prompts_act_as_the_vectors_of_further_positions(name):
+  """A network reads all inputs, or some of them as prompts."""
+  make = functools.partial({
+      'bert': functools.partial(mj.bert, 5, 20),
+      'gpt2': functools.partial(mj.gpt2, 20),
+      'vit': functools.partial(mj.vit, 5, patch_size=4)}[name],
+                           width=32, num_layers=1, num_heads=2)
+  random = np.random.RandomState(0)
+  inputs = {'bert': np.array([[2, 5, 6, 7, 8, 0], [2, 5, 6, 4, 0, 0]]),
+            'gpt2': np.array([[5, 6, 7, 8], [5, 6, 4, 0]]),
+            'vit': random.normal(size=(1, 20, 16, 3)).astype(np.float32)}[name]
+  params = jax.tree.map(
+      lambda x: random.normal(0, .3, x.shape).astype(np.float32),
+      jax.eval_shape(make().init, jax.random.key(0), inputs)['params'])
+  position = params['position'] if name == 'vit' else (
+      params['position']['embedding'])
+  if name == 'vit':
+    rest, used, kept = inputs[:, 4:], slice(0, 1), slice(1, None)
+    patches = inputs[0, :4].reshape(4, 4, 4, 3).transpose(1, 0, 2, 3)
+    prompt = (patches.reshape(4, -1) @ params['patch']['kernel']
+              + params['patch']['bias'] + position[0])
+  else:
+    used, kept = ([1, 2], [0, 3, 4, 5]) if name == 'bert' else (
+        [0, 1], [2, 3])
+    rest = inputs[:, kept]
+    prompt = params['embedding']['embedding'][inputs[0, used]] + position[used]
+    if name == 'bert':
+      prompt += params['segment']['embedding'][0]
+  fewer = params | {'prompt': prompt, 'position': (
+      position[kept] if name == 'vit' else {'embedding': position[kept]})}
+
+  @jax.jit
+  def logits(params, fewer):
+    run = lambda model, params, x: model.apply(
+        {'params': params}, jnp.asarray(x), jnp.ones(len(x)), train=False
+        )[0].logits
+    return run(make(), params, inputs), run(
+        make(num_prompts=len(prompt)), fewer, rest)
+
+  full, prompted = logits(params, fewer)
+  np.testing.assert_allclose(
+      prompted, full[:, 2:] if name == 'gpt2' else full, 1e-4, 1e-4)
+
+
 @pytest.mark.parametrize('case, is_bottleneck', [
     ('basic', False), pytest.param('bottleneck', True, marks=pytest.mark.long)])
 def test_resnets_equal_those_of_torchvision(weights, case, is_bottleneck):
