@@ -69,11 +69,16 @@ def balanced_accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
 def f1(logits: np.ndarray, labels: np.ndarray) -> float:
   """Returns the mean over classes of 2 TP / (2 TP + FP + FN): macro F1.
 
-  Classes that are neither a label nor a prediction do not count.
+  Classes that are neither a label nor a prediction do not count. With the task
+  "tokens" each position counts whose label is not -1; if these are pixels, it
+  is the mean Dice coefficient.
   """
-  counts = confusion(logits, labels)
+  predictions, labels = (
+      x[labels >= 0].astype(np.int64) for x in (logits.argmax(-1), labels))
+  count = lambda x: np.bincount(x, minlength=logits.shape[-1])
   return float(np.nanmean(_ratio(
-      2 * np.diag(counts), counts.sum(0) + counts.sum(1))))
+      2 * count(labels[predictions == labels]),
+      count(predictions) + count(labels))))
 
 
 def top5(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -182,6 +187,7 @@ BUILT_IN: dict[str, Metric] = {
     'recall_at_5': recall_at_5, 'ece': ece, 'perplexity': perplexity, 'r2': r2}
 # Tasks of built-in metrics; of the others classification only.
 _TASKS: dict[Metric, tuple[str, ...]] = {
+    f1: ('classification', 'tokens'),
     auroc: ('classification', 'multilabel'),
     average_precision: ('classification', 'multilabel'),
     recall_at_5: ('multilabel',),

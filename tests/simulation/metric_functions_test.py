@@ -54,6 +54,20 @@ def test_they_equal_those_of_scikit_learn(case):
           labels, logits, k=5, labels=all_classes))
 
 
+def test_f1_of_dense_labels_is_the_dice_coefficient(case):
+  logits, labels = case
+  labels = np.where(np.arange(len(labels)) % 5, labels, -1)
+  size = len(labels) // 2 * 2
+  images = labels[:size].reshape(2, -1)
+  dense = logits[:size].reshape(2, -1, logits.shape[1])
+  counted, predicted = images >= 0, dense.argmax(-1)
+  dice = []
+  for k in np.union1d(images[counted], predicted[counted]):
+    a, b = (images == k) & counted, (predicted == k) & counted
+    dice.append(2 * (a & b).sum() / (a.sum() + b.sum()))
+  assert metrics.f1(dense, images) == pytest.approx(np.mean(dice))
+
+
 def test_the_calibration_error_equals_a_plain_loop(case):
   logits, labels = case
   p = np.exp(logits.astype(np.float64))
@@ -87,8 +101,8 @@ def test_of_equal_logits_the_first_five_classes_are_the_top5():
 def test_results_are_json_and_means_over_models():
   found = metrics.compute(
       {**metrics.BUILT_IN, 'own': lambda z, y: {'sum': z.sum(), 'n': len(y)}}
-      | {'top5': lambda z, y: np.inf, 'r2': lambda z, y: 1.}, LOGITS[None],
-      LABELS)
+      | {'top5': lambda z, y: np.inf} | dict.fromkeys(
+          ('r2', 'recall_at_5'), lambda z, y: 1.), LOGITS[None], LABELS)
   assert json.loads(json.dumps(found, allow_nan=False)) == found
   assert found['per_class_accuracy'] == [.5, .5, None, None]
   assert found['confusion'][0] == [1, 1, 0, 0]
