@@ -57,6 +57,18 @@ def few_maps():
     gc.collect()
 
 
+@pytest.fixture(autouse=True)
+def no_flops(request, monkeypatch):
+  """Runs count no FLOPs, which takes half a second, but where a test asks."""
+  if 'counted_flops' not in request.fixturenames:
+    monkeypatch.setattr('moon_jax.simulation.flops.of_step', lambda spec: 0.)
+
+
+@pytest.fixture
+def counted_flops():
+  """Runs count their FLOPs, as those of users."""
+
+
 @pytest.fixture
 def of_command():
   """Messages name flags, as those of commands."""

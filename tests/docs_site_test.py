@@ -263,6 +263,7 @@ def test_the_commands_about_sweeps_make_them(monkeypatch, tmp_path):
       6, 4, 3, 6, 9, 8, 6]
 
 
+@pytest.mark.long
 def test_the_commands_about_tuning_can_be_planned(tmp_path):
   _, toml = re.findall(r'```toml\n(.*?)```', page('sweeps'), re.DOTALL)
   (tmp_path / 'tuned.toml').write_text(toml, encoding='utf-8')

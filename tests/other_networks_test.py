@@ -72,8 +72,8 @@ def plain_round(term, model, clients, x, y, means, is_known):
   return models, found
 
 
-@pytest.mark.parametrize('term', [
-    distance, pytest.param(distillation, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize('term', [distance, distillation])
 def test_two_groups_are_a_plain_loop(term):
   """The functions of the page; one class is in one group, one in none."""
   page = {}

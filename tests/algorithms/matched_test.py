@@ -135,7 +135,9 @@ def test_assignments_are_those_of_scipy(size):
         cost[rows, expected].sum(), rel=1e-6)
 
 
-@pytest.mark.parametrize('name', NETWORKS)
+@pytest.mark.parametrize('name', [pytest.param(
+    name, marks=[pytest.mark.long] * (name == 'simple_cnn'))
+                                  for name in NETWORKS])
 def test_units_change_places_without_an_effect(name):
   """Also those of flattened images, and of the projection head."""
   model, layers, shape = NETWORKS[name]
@@ -160,7 +162,8 @@ def test_units_change_places_without_an_effect(name):
         0].logits) - before).max() > 1e-2
 
 
-@pytest.mark.parametrize('name', ['own', 'mlp', 'simple_cnn'])
+@pytest.mark.parametrize('name', ['own', 'mlp', pytest.param(
+    'simple_cnn', marks=pytest.mark.long)])
 def test_the_mean_is_that_of_a_numpy_loop(name):
   """Of models from other seeds, whose units have nothing in common."""
   model, layers, shape = NETWORKS[name]
@@ -183,7 +186,8 @@ def test_the_mean_is_that_of_a_numpy_loop(name):
                - like['Dense_0']['kernel']).max() > 1e-2
 
 
-@pytest.mark.parametrize('name', ['mlp', 'simple_cnn'])
+@pytest.mark.parametrize('name', ['mlp', pytest.param(
+    'simple_cnn', marks=pytest.mark.long)])
 def test_permuted_copies_of_a_model_average_to_it(name):
   model, layers, shape = NETWORKS[name]
   variables, random = init(model, shape), np.random.default_rng(2)
@@ -207,6 +211,7 @@ def federation(algorithm, seed=0, **fields):
       optimizer='sgd(momentum=0.5)', seed=seed, **fields)
 
 
+@pytest.mark.long
 def test_clients_of_permuted_units_train_as_those_of_plain_averages():
   """Two runs in a program, of which one continues from its saved state."""
   def start(view):

@@ -358,7 +358,8 @@ def test_sampling_never_costs(multiplier):
 
 @pytest.mark.parametrize('changes', [
     dict(privacy='client(clip=1, epsilon=8)'),
-    dict(privacy='client(clip=1, epsilon=3, delta=1e-3)', participation=.2),
+    pytest.param(dict(privacy='client(clip=1, epsilon=3, delta=1e-3)',
+                      participation=.2), marks=pytest.mark.long),
     dict(privacy='example(clip=1, epsilon=2)', local_epochs=2)])
 def test_the_least_noise_for_an_epsilon(changes):
   """A little less noise spends more, and what is found is stable."""

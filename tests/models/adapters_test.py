@@ -76,6 +76,7 @@ class NormNnx(nnx.Module):
     return self.out(nnx.tanh(self.norm(self.fc(x))))
 
 
+@pytest.mark.long
 def test_nnx_and_linen_train_to_the_same_bits():
   """Adapters, batch norm, a head that trains and frozen weights."""
   found = []

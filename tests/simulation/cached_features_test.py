@@ -95,6 +95,7 @@ def test_a_cached_round_has_no_frozen_weights():
   assert not planned.federation.data.train_inputs.any()
 
 
+@pytest.mark.long
 def test_further_sets_and_runs_have_features():
   base = tiny_federation.make(model=frozen(Nnx))
   data = base.data
@@ -109,9 +110,10 @@ def test_further_sets_and_runs_have_features():
 
 @pytest.mark.parametrize('model, inputs, where', [
     (mj.mlp(3), np.ones((1, 7), np.float32), '^fc'),
-    (mj.simple_cnn(3), np.ones((1, 32, 32, 3), np.float32), '^conv'),
-    (mj.transformer(7, width=8, num_layers=1, num_heads=2),
-     np.ones((1, 5), np.int32), HEAD)])
+    pytest.param(mj.simple_cnn(3), np.ones((1, 32, 32, 3), np.float32), '^conv',
+                 marks=pytest.mark.long),
+    pytest.param(mj.transformer(7, width=8, num_layers=1, num_heads=2),
+                 np.ones((1, 5), np.int32), HEAD, marks=pytest.mark.long)])
 def test_parts_compute_what_the_network_computes(model, inputs, where):
   """Wherever the axis of examples is, and for any batch size."""
   model = mj.freeze(model, where, evaluates=True, cache=True)
@@ -130,6 +132,7 @@ def test_parts_compute_what_the_network_computes(model, inputs, where):
                found, expected)
 
 
+@pytest.mark.long
 def test_features_of_a_residual_network_are_small():
   """Its blocks are recomputed as a whole, and also get the mask."""
   model = mj.freeze(mj.resnet18(3, None), HEAD, evaluates=True, cache=True)

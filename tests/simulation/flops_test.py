@@ -14,6 +14,8 @@ from moon_jax.runs import run as run_lib
 from moon_jax.simulation import build, flops, round_spec
 from moon_jax.simulation.simulation import Simulation
 
+pytestmark = pytest.mark.usefixtures('counted_flops')
+
 CONFIG = Config(
     dataset='digits', model='mlp', partition='iid', num_clients=4,
     participation=.5, local_epochs=2, batch_size=32, num_rounds=3,

@@ -65,8 +65,8 @@ CASES = {
                ifca_golden.cohort)}
 
 
-@pytest.mark.parametrize('name', [
-    'mnist', pytest.param('server', marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize('name', ['mnist', 'server'])
 def test_ifca_equals_its_released_code(name):
   """The cluster of each client, also of turned images, and all models."""
   golden, (make, cohort) = np.load(GOLDEN), CASES[name]
