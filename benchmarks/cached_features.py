@@ -1,21 +1,65 @@
 """Compares rounds with and without cached features of frozen layers.
 
-    python -m benchmarks.cached_features --data_dir=DIR
+python -m benchmarks.cached_features --data_dir=DIR --out=OUT
 
-Trains the output layer of a ResNet-18 with random weights on examples of
-CIFAR-10. Prints a table: seconds to make the simulation, which computes the
-features; median seconds of a round with its evaluation; megabytes of training
-inputs. Then prints the largest difference of the models and of the test losses
-after all rounds.
+ResNet-18 with random weights, of which the output layer trains, on examples of
+CIFAR-10. Measures seconds to make the simulation, in which features are
+computed, seconds of a round with its evaluation, bytes of training inputs, and
+the largest difference of the models after all rounds.
 """
 
-import argparse
+import statistics
 import time
 
 import jax
 import numpy as np
 
+from benchmarks import common
 import moon_jax as mj
+
+
+def main() -> None:
+  """Measures, prints and writes the results."""
+  parser = common.parser(__doc__)
+  parser.add_argument('--data_dir', default='')
+  parser.add_argument('--dataset', default='cifar10')
+  parser.add_argument('--examples', type=int, default=400)
+  parser.add_argument('--rounds', type=int, default=3)
+  args = parser.parse_args()
+  data, count = mj.load_dataset(args.dataset, args.data_dir), args.examples
+  data = data._replace(
+      train_inputs=data.train_inputs[:count],
+      train_labels=data.train_labels[:count],
+      test_inputs=data.test_inputs[:count // 4],
+      test_labels=data.test_labels[:count // 4])
+  results = common.describe('cached_features')
+  cases, models, losses = zip(*(
+      measure(data, cache, args.rounds) for cache in (False, True)))
+  results['cases'] = dict(zip(('computed in each step', 'cached'), cases))
+  results['largest difference of models'] = max(
+      jax.tree.leaves(jax.tree.map(
+          lambda x, y: float(np.abs(x - y).max()), *models)))
+  results['difference of test losses'] = abs(losses[0] - losses[1])
+  common.write(args.out, 'cached_features', results)
+
+
+def measure(data, cache, num_rounds):
+  """Returns times of a federation, its model and its test loss."""
+  start = time.perf_counter()
+  simulation = mj.Simulation(federation(data, cache))
+  made = time.perf_counter() - start
+  simulation.compile()
+  seconds = []
+  for _ in range(num_rounds):
+    start = time.perf_counter()
+    simulation.run_round()
+    line = simulation.evaluate()
+    seconds.append(time.perf_counter() - start)
+  inputs = simulation.program.spec.federation.data.train_inputs
+  return {'seconds_to_make': made, 'seconds': seconds,
+          'seconds_per_round': statistics.median(seconds),
+          'input_bytes': inputs.nbytes
+          }, simulation.global_model(), line['test_loss']
 
 
 def federation(data, cache, clients=4):
@@ -25,49 +69,6 @@ def federation(data, cache, clients=4):
       data=data, model=model, algorithm=mj.fedavg(), augment=False,
       clients=mj.partition.iid(len(data.train_labels), clients, seed=0),
       local_epochs=2, batch_size=20, learning_rate=.05)
-
-
-def main(argv=None):
-  parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-  parser.add_argument('--data_dir', default='',
-                      help='directory of the data set')
-  parser.add_argument('--dataset', default='cifar10',
-                      help='a data set of images')
-  parser.add_argument('--examples', type=int, default=400,
-                      help='number of training examples (default: 400)')
-  parser.add_argument('--rounds', type=int, default=3,
-                      help='number of rounds (default: 3)')
-  args = parser.parse_args(argv)
-  data, count = mj.load_dataset(args.dataset, args.data_dir), args.examples
-  data = data._replace(
-      train_inputs=data.train_inputs[:count],
-      train_labels=data.train_labels[:count],
-      test_inputs=data.test_inputs[:count // 4],
-      test_labels=data.test_labels[:count // 4])
-  models, losses = [], []
-  print('| features | seconds to make | seconds per round | inputs (MB) |')
-  print('|---|---|---|---|')
-  for cache in False, True:
-    start = time.perf_counter()
-    simulation = mj.Simulation(federation(data, cache))
-    made = time.perf_counter() - start
-    simulation.compile()
-    seconds = []
-    for _ in range(args.rounds):
-      start = time.perf_counter()
-      simulation.run_round()
-      line = simulation.evaluate()
-      seconds.append(time.perf_counter() - start)
-    losses.append(line['test_loss'])
-    models.append(simulation.global_model())
-    inputs = simulation.program.spec.federation.data.train_inputs
-    print(f'| {"cached" if cache else "computed in each step"} | {made:.1f} '
-          f'| {np.median(seconds):.3f} | {inputs.nbytes / 1e6:.2f} |',
-          flush=True)
-  difference = max(jax.tree.leaves(jax.tree.map(
-      lambda x, y: float(np.abs(x - y).max()), *models)))
-  print(f'largest difference of the models: {difference:.1e}; '
-        f'of the test losses: {abs(losses[0] - losses[1]):.1e}')
 
 
 if __name__ == '__main__':

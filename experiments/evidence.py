@@ -21,6 +21,7 @@ from benchmarks import bench, kernel_counts
 from benchmarks.cross_device import report as cross_device_report
 from benchmarks.peers import report as peers_report
 from experiments import kept
+from experiments import where_to_begin as where_lib
 from experiments.full import findings
 from experiments.full import report as full_report
 from experiments.full.analysis import CHANCE
@@ -277,16 +278,56 @@ def recipe() -> str:
 
 def resnets() -> str:
   data = _measured('resnets')
-  least = min(len(case['ratios']) for case in data['cases'].values())
   return (f'{_against_loop("resnets")}\n\n'
-          f'Medians of {least} rounds, in which the sides take turns; '
-          f'{data["cpu"].replace("(R)", "")}; PyTorch '
+          f'Medians of {_least_repeats(data)} rounds, in which the sides take '
+          f'turns; {data["cpu"].replace("(R)", "")}; PyTorch '
           f'{data["versions"]["torch"].partition("+")[0]}. In the order of the '
           'rows\nmoon_jax compiled in ' + ', '.join(
               f'{case["ours"]["compile_seconds"]:.0f}'
               for case in data['cases'].values()) + ' s. The load average '
           'before the start, after other work, was '
           f'{data["load_average_before"]:.1f}.')
+
+
+def vit() -> str:
+  """Speed and memory of ViT-tiny beside PyTorch."""
+  data = _measured('vit')
+  sides = 'ours', 'theirs', 'processes'
+  memory = [[name, *(f'{_peak(case[side]) / 1e9:.2f}' for side in sides)]
+            for name, case in data['cases'].items()]
+  return (f'{_against_loop("vit")}\n\n' + markdown(
+      [['peak memory, GB', 'moon_jax', 'PyTorch, two threads',
+        'PyTorch, two processes'], *memory])
+          + f'\n\nMedians of {_least_repeats(data)} rounds, in which the sides '
+          f'take turns; {data["cpu"].replace("(R)", "")}; PyTorch '
+          f'{data["versions"]["torch"].partition("+")[0]}. Load average before '
+          f'the start: {data["load_average_before"]:.1f}.')
+
+
+def cached_features() -> str:
+  """Seconds with and without cached features."""
+  data = _measured('cached_features')
+  return markdown([
+      ['features', 'seconds to make', 'seconds per round', 'inputs (MB)'],
+      *([name, f'{case["seconds_to_make"]:.1f}',
+         f'{case["seconds_per_round"]:.3f}', f'{case["input_bytes"] / 1e6:.2f}']
+        for name, case in data['cases'].items())]) + (
+            '\n\nLargest difference of the models: '
+            f'{data["largest difference of models"]:.1e}; of the test losses: '
+            f'{data["difference of test losses"]:.1e}. {data["cpu"]}.')
+
+
+def where_to_begin() -> str:
+  """Accuracies, bytes and seconds by what is trained."""
+  return where_lib.table(_measured('where_to_begin')['lines'])
+
+
+def _peak(side):
+  return max(repeat['peak_bytes'] for repeat in side['repeats'])
+
+
+def _least_repeats(data):
+  return min(len(case['ratios']) for case in data['cases'].values())
 
 
 def _against_loop(name):

@@ -6,6 +6,7 @@ planned, packed on lanes, trained, averaged.
 """
 
 import functools
+import itertools
 
 from flax import traverse_util
 import jax
@@ -113,17 +114,22 @@ RUNS = {
 }
 
 
-# Compiled as users run them; by default so for these, which share a program,
-# and the other methods' equations as all tests are.
+# By default compiled as all tests are; these, which share a program, also as
+# users run them, in CI's step of long tests.
 AS_USERS = ('moon_k0_mu5', 'moon_k1_mu5')
 
 
+def _marks(name, num_lanes, as_users):
+  if num_lanes < 3 or 'adam' in name or 'niid_bench' in name:
+    return [pytest.mark.slow]
+  if as_users:
+    return [pytest.mark.long if name in AS_USERS else pytest.mark.slow]
+  return [pytest.mark.long] * (name == 'l2_mu0.1')
+
+
 @pytest.mark.parametrize('name, num_lanes, as_users', [
-    pytest.param(name, num_lanes, as_users, marks=[pytest.mark.slow] * (
-        num_lanes < 3 or 'adam' in name or 'niid_bench' in name
-        or as_users != (name in AS_USERS)))
-    for name in RUNS for num_lanes in (1, 2, 3) for as_users in (True, False)
-    if as_users or name not in AS_USERS])
+    pytest.param(*case, marks=_marks(*case))
+    for case in itertools.product(RUNS, (1, 2, 3), (True, False))])
 def test_round_equals_published_recipe(
     golden_cnn, name, num_lanes, as_users, request):
   if as_users:

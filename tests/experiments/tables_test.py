@@ -37,6 +37,7 @@ def test_each_table_has_a_file():
   assert {path.stem for path in TABLES.glob('*.toml')} == {*COUNTS, 'budgets'}
 
 
+@pytest.mark.long
 def test_budgets():
   budgets = tomllib.loads((TABLES / 'budgets.toml').read_text())
   assert budgets['small'] == dict(
