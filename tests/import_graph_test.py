@@ -93,8 +93,8 @@ def test_functions_are_short():
 def test_a_run_imports_only_what_it_uses(tmp_path):
   """It draws nothing and downloads nothing. The packages cannot be imported."""
   packages = ('IPython', 'PIL', 'datasets', 'dp_accounting', 'flax.nnx',
-              'markdown_it', 'matplotlib', 'pandas', 'requests', 'scipy',
-              'sklearn')
+              'h5py', 'markdown_it', 'matplotlib', 'pandas', 'requests',
+              'scipy', 'sklearn', 'tokenizers')
   argv = ['train', '--dataset=digits', '--model=mlp', '--algorithm=fedavg',
           '--num_rounds=1', '--local_epochs=1', '--workdir=run']
   program = (f'import sys; sys.modules.update(dict.fromkeys({packages})); '
