@@ -1,5 +1,6 @@
 """Formats the results of benchmarks/peers as tables."""
 
+import math
 import statistics
 
 from benchmarks import common, sides
@@ -49,16 +50,21 @@ def by_part(runs: list[dict]) -> str:
   over that of moon_jax, and simulator that of the side over its. Sides that
   train in parallel are compared with the loop in processes.
   """
+  rows = parts(runs)
+  return common.table({
+      'side': lambda side: side,
+      'x': lambda side: f'{math.prod(rows[side]):.2f}',
+      'kernels': lambda side: f'{rows[side][0]:.2f}',
+      'simulator': lambda side: f'{rows[side][1]:.2f}'}, rows)
+
+
+def parts(runs: list[dict]) -> dict[str, tuple[float, float]]:
+  """Returns the factors kernels and simulator of each side, fastest first."""
   mean = side_means(runs, 'fedavg')
-  rows = {side: (mean[loop_of(side)] / mean['moon_jax'],
+  return {side: (mean[loop_of(side)] / mean['moon_jax'],
                  mean[side] / mean[loop_of(side)])
           for side in sorted(mean, key=mean.get)
           if side not in ('moon_jax', 'FedJAX', *_LOOPS)}
-  return common.table({
-      'side': lambda side: side,
-      'x': lambda side: f'{mean[side] / mean["moon_jax"]:.2f}',
-      'kernels': lambda side: f'{rows[side][0]:.2f}',
-      'simulator': lambda side: f'{rows[side][1]:.2f}'}, rows)
 
 
 def side_means(runs: list[dict], algorithm: str) -> dict[str, float]:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from benchmarks import common
+from benchmarks import blazefl_own, common
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers import check, report
 
@@ -62,6 +62,20 @@ def test_a_ratio_has_two_factors_and_file_reads_are_counted_apart():
       ['slow, processes', '1.80', '1.20', '1.50'],
       ['reader, without its file reads', '2.40', '1.60', '1.50'],
       ['reader', '3.20', '1.60', '2.00']]
+
+
+def test_blazefls_benchmark_has_ratios_with_and_without_compiling():
+  run = lambda side, seconds, **more: more | {
+      'side': side, 'round_seconds': seconds, 'accuracies': [.1, .3],
+      'peak_bytes': 1e9, 'other_cores': 0., 'load_average_before': 0.}
+  results = {'runs': [run('BlazeFL', [12., 18.]),
+                      run('moon_jax', [4., 6.], compile_seconds=5.)]}
+  rows = [[cell.strip() for cell in line.split('|')[1:-1]]
+          for line in blazefl_own.markdown(results).splitlines()[2:]]
+  assert [row[:5] for row in rows] == [
+      ['moon_jax', '10.00', '1.00', '5.0', '1.00'],
+      ['BlazeFL', '30.00', '3.00', '0.0', '2.00']]
+  assert blazefl_own.multiples(results) == [3.]
 
 
 @pytest.mark.skipif(not PYTHON, reason='needs MOON_JAX_PEERS_PYTHON')
