@@ -126,6 +126,7 @@ def test_an_update_of_one_example_reveals_it():
   assert error_of(federation, before, gradient) < 1e-3
 
 
+@pytest.mark.long
 def test_each_setting_of_an_inversion_has_an_effect():
   """The seed draws the first guess."""
   federation, before, gradient = after_one_step()

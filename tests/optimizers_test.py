@@ -167,8 +167,9 @@ def test_optimizers_of_optax_train_as_in_a_plain_loop(given):
 
 @pytest.mark.parametrize('make', [
     lambda i: {'optimizer': f'sgd(momentum={(.5, .9)[i]})'},
-    lambda i: {'optimizer': f'sgd(weight_decay={i / 10})'},
-    lambda i: {'optimizer': optax.adamw}])
+    *(pytest.param(make, marks=pytest.mark.long) for make in (
+        lambda i: {'optimizer': f'sgd(weight_decay={i / 10})'},
+        lambda i: {'optimizer': optax.adamw}))])
 def test_runs_of_several_rates_share_a_program(make):
   """Each has the numbers that it has alone."""
   changes = [make(i) | {'learning_rate': (.05, .2)[i]} for i in range(2)]

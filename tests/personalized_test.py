@@ -194,7 +194,8 @@ def test_personal_models_are_computed_only_for_evaluations(compilations):
 
 
 @pytest.mark.parametrize('callbacks, expected', [
-    ([], [2, 4, 5]), ([lambda simulation, line: None], [1, 2, 3, 4, 5])])
+    ([], [2, 4, 5]), pytest.param([lambda simulation, line: None],
+                                  [1, 2, 3, 4, 5], marks=pytest.mark.long)])
 def test_runs_compute_personal_models_that_are_read(
     callbacks, expected, tmp_path):
   """Also the last ones, and those that a callback may read."""
@@ -204,6 +205,7 @@ def test_runs_compute_personal_models_that_are_read(
   assert computed() == expected
 
 
+@pytest.mark.long
 def test_ccvr_reads_examples_in_the_last_round_only():
   """There are evaluations of the network in this round alone."""
   plain = mj.mlp(2)

@@ -260,6 +260,7 @@ def test_other_networks_are_refused(model, layers, error):
     hidden.chain(variables, layers)
 
 
+@pytest.mark.long
 def test_a_command_names_the_layers():
   config = Config(dataset='digits', algorithm='fedavg', partition='iid',
                   model='resnet18(norm=group)', aggregation='matched')

@@ -63,7 +63,8 @@ def test_arrays_have_the_bits_and_the_state_of_constants():
 
 @pytest.mark.parametrize('servers', [
     ('sgd(momentum=0.7)', 'sgd(learning_rate=0.5, momentum=0.2)'),
-    ('adam(learning_rate=0.1)', 'adam(learning_rate=0.02)')])
+    pytest.param(('adam(learning_rate=0.1)', 'adam(learning_rate=0.02)'),
+                 marks=pytest.mark.long)])
 def test_runs_have_servers_of_their_own(servers):
   """Against runs whose algorithm is made with the numbers of the run."""
   of_runs = [made(part) for part in servers]

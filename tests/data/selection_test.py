@@ -110,6 +110,7 @@ def test_oort_scales_utilities_by_the_largest_gain():
   np.testing.assert_allclose(share, utility / utility.sum(), atol=.015)
 
 
+@pytest.mark.long
 def test_oort_explores_fast_clients_first():
   """Half of the round, then 0.9 of it after each round, at least a quarter."""
   known = dict(loss=[1.] * 8 + [np.nan] * 8, cohort_size=4,

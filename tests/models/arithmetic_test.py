@@ -49,7 +49,7 @@ ONE_HOT = re.compile(r'tensor<[0-9]+x25xf32>|x25xf32>')
 
 
 @pytest.mark.parametrize('name, precision', [
-    ('mlp', 'tf32'), ('resnet18', 'tf32x3'),
+    ('mlp', 'tf32'), pytest.param('resnet18', 'tf32x3', marks=pytest.mark.long),
     *[('simple_cnn', precision) for precision in TYPES]])
 def test_every_product_on_a_gpu_has_the_precision(name, precision):
   """Except products with one-hot matrices, which only move numbers."""

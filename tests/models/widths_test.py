@@ -67,9 +67,8 @@ NETWORKS = {
        for name, is_bottleneck in (('resnet', False), ('bottleneck', True))}}
 
 
-@pytest.mark.parametrize('name', [
-    'simple_cnn', *(pytest.param(name, marks=pytest.mark.long)
-                    for name in ('resnet', 'bottleneck'))])
+@pytest.mark.long
+@pytest.mark.parametrize('name', ['simple_cnn', 'resnet', 'bottleneck'])
 def test_a_masked_network_is_the_small_network(name):
   """Outputs, gradients and running statistics, and its size in bytes."""
   model, narrow = NETWORKS[name]

@@ -44,8 +44,7 @@ GOLDEN_ROWS = {
     name: row for family in FAMILIES
     for name, row in family.GOLDEN_ROWS.items()}
 
-# Two methods of each family run by default, and CI runs all of them; that each
-# method trains is seen in algorithms_test.py.
+# Two methods of each family run by default, and CI runs all of them.
 BY_DEFAULT = {'fedavg', 'solo'}.union(*(
     [*family.ROWS][:2] for family in FAMILIES))
 

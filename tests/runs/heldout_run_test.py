@@ -42,6 +42,7 @@ def test_files_hold_the_split_and_the_last_metrics(whole):
   assert 0 < summary['global_heldout_accuracy'] < 1
 
 
+@pytest.mark.long
 def test_a_resumed_run_has_the_same_lines(whole, tmp_path, capsys, monkeypatch):
   """And one with other held-out examples does not resume."""
   config = dataclasses.replace(CONFIG, workdir=str(tmp_path))

@@ -92,6 +92,7 @@ def test_they_survive_exhausted_memory(tmp_path, whole):
   assert_equal(read(tmp_path), read(whole))
 
 
+@pytest.mark.long
 def test_a_longer_run_replaces_them(tmp_path, whole):
   run.run(at(tmp_path, num_rounds=2))
   first = set(read(tmp_path))

@@ -160,6 +160,7 @@ def test_a_killed_run_and_its_csv(tmp_path, capsys):
       tmp_path / 'metrics.csv').read_text()
 
 
+@pytest.mark.long
 def test_runs_of_a_sweep_have_their_own_loggers(tmp_path):
   config = dataclasses.replace(CONFIG, num_rounds=2, loggers='csv')
   sweep = mj.Sweep.grid(config, seed=range(2))

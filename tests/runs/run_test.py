@@ -49,6 +49,7 @@ def whole(tmp_path_factory):
   return lines_of(path)
 
 
+@pytest.mark.long
 def test_metrics_are_cut_after_damaged_checkpoints_are_renamed(
     tmp_path, monkeypatch, whole):
   """A start that fails in between needs the lines of a checkpoint that only
@@ -101,8 +102,8 @@ def test_more_rounds_extend_the_run_in_workdir(
   assert lines_of(shorter) == whole and lines_of(longer) == whole[:2]
 
 
-@pytest.mark.parametrize('local_epochs', [
-    1, pytest.param(2, marks=pytest.mark.long)])  # 2: frozen models once
+@pytest.mark.long
+@pytest.mark.parametrize('local_epochs', [1, 2])  # 2: frozen models once
 def test_padding_is_nobodys_example(local_epochs, tmp_path):
   """Client 0 has the first example, client 4 less than a batch."""
   run.run(dataclasses.replace(
@@ -113,6 +114,7 @@ def test_padding_is_nobodys_example(local_epochs, tmp_path):
           ] == [[0], [0]]
 
 
+@pytest.mark.long
 def test_a_client_without_numbers_stops_the_run_or_is_left_out(
     tmp_path, capsys):
   cohorts = tmp_path / 'cohorts.txt'
@@ -291,6 +293,7 @@ def test_a_run_that_ends_while_it_begins_resumes(tmp_path, monkeypatch):
     assert run.run(at(tmp_path, num_rounds=num_rounds))['rounds'] == num_rounds
 
 
+@pytest.mark.long
 def test_the_model_of_fewer_rounds_is_not_loaded(tmp_path, monkeypatch):
   run.run(at(tmp_path, num_rounds=1))
   assert len(moon_jax.load(tmp_path)) == 2

@@ -133,6 +133,7 @@ def test_the_best_model_has_the_accuracies_of_its_round(whole):
     assert (logits.argmax(1) == labels).mean() == pytest.approx(expected)
 
 
+@pytest.mark.long
 def test_an_interrupted_run_leaves_the_same_files(
     whole, tmp_path, monkeypatch):
   expected = outcome(whole)
@@ -234,6 +235,7 @@ def test_the_round_that_stops_a_run_is_its_last_round(tmp_path):
       f'{client}.safetensors' for client in sorted(last['clients']['client'])]
 
 
+@pytest.mark.long
 def test_runs_that_train_together_are_named_when_they_stop(tmp_path, capsys):
   config = dataclasses.replace(
       CONFIG, learning_rate=1e-12, early_stopping=1, metrics='')

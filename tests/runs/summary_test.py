@@ -50,7 +50,8 @@ def test_a_summary_is_of_the_last_rounds():
 
 @pytest.mark.parametrize('aggregation, rule', [
     ('average', 'give --aggregation, such as median'),
-    ('trimmed_mean', 'choose another --aggregation than trimmed_mean')])
+    pytest.param('trimmed_mean', 'choose another --aggregation than '
+                 'trimmed_mean', marks=pytest.mark.long)])
 def test_a_run_that_diverges_under_attack_is_told_of_the_attack_first(
     aggregation, rule, tmp_path):
   done = inline.run(*shlex.split(

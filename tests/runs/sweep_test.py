@@ -149,6 +149,7 @@ def test_more_values_train_only_new_runs_with_the_unfinished(
   assert logged == [1, 2, 3] * 3  # a new logger gets all rounds
 
 
+@pytest.mark.long
 def test_runs_of_fewer_rounds_stay(whole, tmp_path):
   """Also that of a single run: runs of more rounds have their own results."""
   fewer = sweep_of(0, num_rounds=2)
@@ -171,6 +172,7 @@ def directory_of(workdir, seed):
   return prepare.prepare(config, root=str(workdir)).workdir
 
 
+@pytest.mark.long
 def test_runs_of_other_processes_are_left_to_them(
     whole, tmp_path, monkeypatch, capsys):
   """A process trains runs 0 and 2 of a program; run 0 ends, and it dies."""

@@ -120,6 +120,7 @@ def test_arguments_have_the_shapes_of_a_run(changes):
     assert (shape.shape, shape.dtype) == (array.shape, array.dtype)
 
 
+@pytest.mark.long
 def test_the_compiled_round_is_that_of_a_run(monkeypatch):
   """With cuBLAS, if XLA cannot compile tile sizes that it chose itself."""
   config = dataclasses.replace(

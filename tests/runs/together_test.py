@@ -98,6 +98,7 @@ def test_runs_move_between_programs(whole, tmp_path):
     assert files(tmp_path, seed) == whole[seed]
 
 
+@pytest.mark.long
 def test_runs_that_began_alone_finish_together(whole, tmp_path, monkeypatch):
   # In the evaluation of the second round.
   with ended_at_call(Interrupt, 'call', 4, SIGNAL):
