@@ -118,7 +118,7 @@ KINDS: dict[str, Kind] = {
     'augmentation': Kind(
         _in('data.augment', 'usual', 'cutout', 'randaugment', 'mixup'),
         'cutout(length=8)', returns='a function of (key, inputs)',
-        result='collections.abc:Callable', values=('mean', 'std')),
+        result='collections.abc:Callable', values=('dataset',)),
     'schedule': Kind(
         _in('learning_rates', 'constant', 'cosine', 'step'), 'step(every=30)',
         {'warmup': (

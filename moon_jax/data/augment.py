@@ -13,6 +13,7 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax.config.parts import checked, Count, FromRun
+from moon_jax.data.dataset import Dataset
 from moon_jax.errors import require
 
 PAD = 4  # pixels on each side
@@ -177,8 +178,7 @@ _STRONGEST = 30  # magnitude
 
 
 @checked
-def randaugment(mean: FromRun[tuple[float, ...]],
-                std: FromRun[tuple[float, ...]], n: Count = 2,
+def randaugment(dataset: FromRun[Dataset], n: Count = 2,
                 m: Annotated[int, Ge(0), Le(_STRONGEST)] = 9
                 ) -> Callable[[jax.Array, jax.Array], jax.Array]:
   """Applies random operations to each image, all with the same magnitude.
@@ -189,17 +189,19 @@ def randaugment(mean: FromRun[tuple[float, ...]],
   rounded to the 256 values of a pixel.
 
   Args:
-    mean: of the data set.
-    std: of the data set.
+    dataset: images, whose mean and standard deviation normalize inputs.
     n: number of operations, one after another.
     m: magnitude; at the greatest, 30, images are sheared by 0.3, moved by 45%
       of their size, rotated by 30 degrees, or changed in brightness, color,
       contrast or sharpness by 90%.
   """
+  inputs, mean, std = dataset.train_inputs, dataset.mean, dataset.std
+  require(dataset.is_images and inputs.shape[-1] in (1, 3),
+          'augmentation=randaugment', 'needs images with 1 or 3 channels',
+          f'{inputs.dtype} inputs of shape {list(inputs.shape[1:])}',
+          'Remove it')
+
   def augment(key, images_BHWC):
-    require(images_BHWC.ndim == 4 and images_BHWC.shape[-1] in (1, 3),
-            'augmentation=randaugment', 'needs images with 1 or 3 channels',
-            f'inputs of shape {list(images_BHWC.shape[1:])}', 'Remove it')
     op_key, sign_key = jax.random.split(key)
     shape = n, len(images_BHWC)
     operation_NB = jax.random.randint(op_key, shape, 0, len(OPERATIONS))

@@ -126,8 +126,7 @@ def from_valid(config: Config, dataset: Dataset | None = None,
 
 
 def _augmentation(config, dataset):
-  made = parts_lib.make('augmentation', config.augmentation, mean=dataset.mean,
-                        std=dataset.std)
+  made = parts_lib.make('augmentation', config.augmentation, dataset=dataset)
   return user_code.named('augmentation', config.augmentation.name, made) if (
       config.augmentation.is_own) else made
 

@@ -10,6 +10,8 @@ from moon_jax import tasks
 from moon_jax.algorithms.base import Batch
 from moon_jax.config import parts
 from moon_jax.data import augment
+from moon_jax.data.dataset import Dataset
+from moon_jax.errors import UserError
 
 IMAGES = np.random.RandomState(0).randint(0, 256, (200, 12, 10, 3), np.uint8)
 
@@ -193,7 +195,8 @@ def test_operations_of_randaugment_equal_pillow(channels):
 def test_randaugment_draws_operations_and_signs_for_each_image():
   mean, std = (.1, .2, .3), (.4, .5, .6)
   call = parts.parse('augmentation', 'randaugment(n=2, m=30)')
-  made = parts.make('augmentation', call, mean=mean, std=std)
+  data = Dataset('', IMAGES, (), IMAGES, (), (), mean, std)
+  made = parts.make('augmentation', call, dataset=data)
   levels, operations = (x.ravel() for x in np.meshgrid(
       np.float32([-1, 1]), np.arange(len(augment.OPERATIONS))))
   i, j = (x.ravel() for x in np.mgrid[:28, :28])
@@ -205,6 +208,8 @@ def test_randaugment_draws_operations_and_signs_for_each_image():
                       for x in (twice, pixels))
   valid, drawn = ({x.tobytes() for x in np.asarray(images)} for images in (
       outcomes, jax.jit(made)(jax.random.key(0), inputs)))
+  with pytest.raises(UserError, match='1 or 3 channels; got float32 inputs'):
+    augment.randaugment(data._replace(train_inputs=np.float32(IMAGES)))
   assert drawn <= valid
   assert len(drawn) > len(valid) / 3
 
