@@ -55,10 +55,11 @@ def planned(federation: Federation) -> Federation:
 
 
 def filled(given: Federation, frozen: Any,
-           known: Dataset | None = None) -> Federation:
+           like: tuple[Federation, Federation] | None = None) -> Federation:
   """Returns the federation of features, computed with the frozen weights.
 
-  `known` has those of the data set, if they are known.
+  `like` is a federation with the same data and network, and its result: further
+  test sets that are the same arrays have the same features, too.
 
   Raises:
     UserError: if the features of an example depend on others of its batch.
@@ -66,6 +67,9 @@ def filled(given: Federation, frozen: Any,
   if not given.model.caches_features:
     return given
   parts, data = _split(given), given.data
+  known = like and like[1].data
+  sets = {id(inputs): like[1].test_sets[name][0] for name, (inputs, _) in
+          like[0].test_sets.items()} if like else {}
   normalize = functools.partial(augment.normalize, mean=data.mean, std=data.std)
   body = jax.jit(lambda frozen, stored: parts.body(frozen, normalize(stored)))
 
@@ -82,9 +86,12 @@ def filled(given: Federation, frozen: Any,
                                   test_inputs=of(data.test_inputs))
     if known is None:
       _check(given, parts, frozen, normalize, made)
-    sets = {name: (of(inputs), labels)
-            for name, (inputs, labels) in given.test_sets.items()}
-  return _with(given, parts.head, made, sets)
+    for inputs, _ in given.test_sets.values():
+      if id(inputs) not in sets:
+        sets[id(inputs)] = of(inputs)
+  return _with(given, parts.head, made, {
+      name: (sets[id(inputs)], labels)
+      for name, (inputs, labels) in given.test_sets.items()})
 
 
 def _split(federation: Federation) -> features.Split:

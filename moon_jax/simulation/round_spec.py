@@ -97,7 +97,8 @@ class RoundSpec(Traced):
     if self.federation is self.given:
       return self
     return dataclasses.replace(self, federation=cached_features.filled(
-        self.given, self.frozen_weights(), like and like.federation.data))
+        self.given, self.frozen_weights(),
+        like and (like.given, like.federation)))
 
   @property
   def num_stateful(self) -> int:
@@ -166,7 +167,8 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
     with debugging.session(federation.debug):
       traced = trace(data, federation.model, algorithm, federation.optimizer)
     federation_checks.warn_of_steps(federation, traced.example)
-    federation_checks.warn_of_data(data)  # unless they do not fit the network
+    # Unless they do not fit the network, or are features.
+    federation_checks.warn_of_data(given.data)
   watch = debugging.watch if federation.debug else lambda functions: functions
   program = RoundProgram(
       with_task(federation.model, data), watch(algorithm), federation.optimizer,

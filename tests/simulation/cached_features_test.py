@@ -95,14 +95,26 @@ def test_a_cached_round_has_no_frozen_weights():
   assert not planned.federation.data.train_inputs.any()
 
 
+def test_inputs_are_checked_and_not_the_features():
+  data = tiny_federation.make().data
+  with pytest.warns(UserWarning, match='train_inputs are not normalized'):
+    round_spec.alone(tiny_federation.make(
+        model=frozen(Nnx), data=data._replace(
+            train_inputs=data.train_inputs * 1e3)))
+
+
 @pytest.mark.long
 def test_further_sets_and_runs_have_features():
   base = tiny_federation.make(model=frozen(Nnx))
   data = base.data
   federations = [dataclasses.replace(base, seed=seed, test_sets={'again': (
       data.test_inputs + seed, data.test_labels)}) for seed in (0, 1)]
+  federations.append(dataclasses.replace(federations[0], seed=2))
   program = mj.Program(federations)
-  program.run_round([0, 1])
+  first, other, same = (run.spec.federation.test_sets['again'][0]
+                        for run in program.runs)
+  assert same is first is not other
+  program.run_round([0, 1, 2])
   found = [program.evaluate(run) for run in (0, 1)]
   assert found[0]['again_loss'] == pytest.approx(found[0]['test_loss'])
   assert found[1]['again_loss'] != pytest.approx(found[1]['test_loss'])
