@@ -147,6 +147,7 @@ def test_command_tells_what_is_not_default():
       '--noaugment --seed=3')
 
 
+@pytest.mark.long
 def test_fedphp_computes_with_simulated_time_what_it_computes_without():
   config = dataclasses.replace(
       small_runs.CONFIG, algorithm='fedphp',

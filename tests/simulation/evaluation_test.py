@@ -402,6 +402,7 @@ def test_all_clients_have_their_last_model(name, lanes, client_state,
                     np.mean(chosen_by, 0), rel=1e-5))
 
 
+@pytest.mark.long
 def test_models_that_are_made_of_examples_are_not_kept():
   """FedBABU fine-tunes what a client has now; other rounds take no time."""
   options = dict(algorithm=mj.fedbabu(head='out', finetune_epochs=2))

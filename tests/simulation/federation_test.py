@@ -278,6 +278,7 @@ def test_messages_have_the_values_that_replace_those_of_a_configuration():
         model=mj.mlp(5)))
 
 
+@pytest.mark.long
 def test_labels_and_indices_of_small_types_train_the_same():
   """Those of one byte would overflow with more than 127 classes."""
   data = tiny_federation.make().data._replace(

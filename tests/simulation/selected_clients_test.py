@@ -172,6 +172,7 @@ def test_rounds_wait_for_available_clients():
       4, 6, 8, 10, 23]
 
 
+@pytest.mark.long
 def test_runs_of_one_program_select_as_alone():
   first = whole()[0].federation
   others = dataclasses.replace(

@@ -300,6 +300,7 @@ def test_a_run_that_diverges_ends_alone():
   assert_states_as_alone(program, [3, 1, 3])
 
 
+@pytest.mark.long
 def test_no_part_of_a_failed_round_is_kept(monkeypatch):
   """Though the messages and states of all its clients are finite."""
   program = Program(three())
