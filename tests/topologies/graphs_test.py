@@ -9,6 +9,7 @@ import moon_jax as mj
 from moon_jax.simulation import build
 
 
+@pytest.mark.long
 def test_each_node_sends_to_distinct_others_with_equal_probability():
   draws = np.stack([
       mj.topologies.graphs.recipients(jax.random.key(i), 5, 2)

@@ -69,8 +69,9 @@ def rows(models):
 
 
 @pytest.mark.parametrize('name', [
-    # Its graphs are tested in graphs_test.py.
-    pytest.param(name, marks=pytest.mark.long if name == 'oracle' else [])
+    # Graphs are tested in graphs_test.py.
+    pytest.param(name, marks=[pytest.mark.long] * (
+        name in ('oracle', 'random', 'regular', 'shared')))
     for name in TOPOLOGIES])
 def test_models_are_those_of_a_plain_loop(name):
   made = federation(
