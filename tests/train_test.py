@@ -92,6 +92,7 @@ def test_resumed_run_equals_unbroken_run(runs, half):
   assert lines_of(half) == lines_of(runs / 'whole')
 
 
+@pytest.mark.long
 def test_fewer_test_examples_are_recorded(tmp_path, capsys, monkeypatch):
   from moon_jax.view import progress
 

@@ -71,7 +71,7 @@ def rows(models):
 @pytest.mark.parametrize('name', [
     # Graphs are tested in graphs_test.py.
     pytest.param(name, marks=[pytest.mark.long] * (
-        name in ('oracle', 'random', 'regular', 'shared')))
+        name in ('oracle', 'random', 'regular', 'shared', 'splits')))
     for name in TOPOLOGIES])
 def test_models_are_those_of_a_plain_loop(name):
   made = federation(
@@ -245,7 +245,8 @@ def test_one_model_is_fedavg_to_the_bit():
     assert [x.metrics for x in records] == [x.metrics for x in others]
 
 
-@pytest.mark.parametrize('name', ['epidemic', 'edges', 'splits'])
+@pytest.mark.parametrize('name', ['epidemic', *(
+    pytest.param(name, marks=pytest.mark.long) for name in ('edges', 'splits'))])
 def test_restored_states_and_runs_in_one_program_have_the_same_numbers(name):
   made = federation(TOPOLOGIES[name], lanes=2)
   alone, records = trained(made, 4)
@@ -380,7 +381,9 @@ METHODS = {
     'median': mj.robust.with_rule(fed.fedavg(), mj.robust.median(), None, 8)}
 
 
-@pytest.mark.parametrize('name', METHODS)
+@pytest.mark.parametrize('name', ['moon', *(
+    pytest.param(name, marks=pytest.mark.long)
+    for name in METHODS if name != 'moon')])
 def test_models_that_do_not_mix_are_federations_of_their_own(name):
   """Also the state of servers and clients, and messages side by side."""
   made = federation(

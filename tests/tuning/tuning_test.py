@@ -63,6 +63,7 @@ def whole(tmp_path_factory):
   return path, text, compiled
 
 
+@pytest.mark.long
 def test_half_of_the_trials_continue_in_one_program(whole):
   path, text, compiled = whole
   *trials, tested = rows_of(path)
