@@ -45,6 +45,7 @@ _RESULTS = {
     'partition': 'np.array_split(np.arange(num_examples), num_clients)',
     'labels': 'labels', 'model': 'mj.mlp(num_classes)',
     'algorithm': 'mj.fedavg()',
+    'augmentation': 'lambda key, inputs: inputs + dataset.mean[0]',
     'aggregation': 'mj.robust.trimmed_mean(byzantine)',
     'schedule': 'learning_rate',
     'clock': 'mj.clock.lognormal(num_clients, seed)',
