@@ -44,15 +44,16 @@ class Child:
     theirs.close()
     self.ready = self._receive(limit)
 
-  def ask(self) -> Any:
-    """Returns the next value.
+  def ask(self, question: Any = None, limit: float | None = None) -> Any:
+    """Returns the next value; its `yield` returns the question.
 
     Raises:
-      RuntimeError: if the process has ended; its error is on stderr.
+      RuntimeError: if the process has ended, whose error is on stderr, or it
+        takes more than `limit` seconds.
     """
     with contextlib.suppress(BrokenPipeError):
-      self._pipe.send(None)
-    return self._receive(None)
+      self._pipe.send(question)
+    return self._receive(limit)
 
   def _receive(self, limit):
     try:
@@ -77,12 +78,11 @@ class Child:
 def _serve(pipe, is_leader, function, args):
   if is_leader:
     os.setsid()  # so that the processes that it starts end with it
-  for value in function(*args):
-    pipe.send(value)
-    try:
-      pipe.recv()
-    except EOFError:
-      return
+  generator, question = function(*args), None
+  with contextlib.suppress(EOFError, StopIteration):
+    while True:
+      pipe.send(generator.send(question))
+      question = pipe.recv()
 
 
 def run(function: Callable[..., Any], *args: Any,
