@@ -233,18 +233,13 @@ class TensorBoard(_FileLogger):
 class CodeCarbon(_FileLogger):
   """Writes the energy of each round, and its carbon dioxide, by codecarbon.
 
-  One row per round: kWh of all hardware together, of CPUs, GPUs and memory, and
-  kg of CO2 equivalents, measured since the row before it. The first row of a
-  command includes the compilation. The whole machine is measured, so runs of
-  one program each have the energy of all of them.
+  A row has kWh and kg of CO2 equivalents of the whole machine since the row
+  before it; runs of one program each have those of all of them.
 
   Args:
-    path: the file, to which rows are appended; by default energy.csv in the
-      work directory, or in a loop in the current one.
-    **arguments: of `codecarbon.OfflineEmissionsTracker`, which does not use the
-      network, such as country_iso_code='FRA', whose mix of energy gives the
-      carbon dioxide. Its environment variables apply, too, such as
-      CODECARBON_COUNTRY_ISO_CODE.
+    path: the file, to which rows are appended; by default energy.csv.
+    **arguments: of `codecarbon.OfflineEmissionsTracker`, such as
+      country_iso_code='FRA'; its environment variables apply, too.
 
   Raises:
     UserError: if codecarbon is missing.
@@ -276,14 +271,10 @@ class CodeCarbon(_FileLogger):
     import codecarbon
     from codecarbon.output import BaseOutput
 
-    class Output(BaseOutput):
-
-      def out(self, total, delta):
-        measured.append(delta)
-
-    measured = self._measured
+    output = BaseOutput()
+    output.out = lambda total, delta: self._measured.append(delta)
     self._tracker = codecarbon.OfflineEmissionsTracker(**{
-        'output_methods': [], 'output_handlers': [Output()],
+        'output_methods': [], 'output_handlers': [output],
         'log_level': 'error', **self._arguments})
     self._tracker.start()
 
@@ -296,12 +287,9 @@ class CodeCarbon(_FileLogger):
     row = {'round': int(line['round']), 'kwh': energy.energy_consumed,
            'cpu_kwh': energy.cpu_energy, 'gpu_kwh': energy.gpu_energy,
            'memory_kwh': energy.ram_energy, 'co2_kg': energy.emissions}
-    is_new = not self._path.exists()
     with open(self._path, 'a', encoding='utf-8', newline='') as out:
-      writer = csv.DictWriter(out, list(row))
-      if is_new:
-        writer.writeheader()
-      writer.writerow(row)
+      writer = csv.writer(out)
+      writer.writerows([*[row] * (out.tell() == 0), row.values()])
 
   def close(self) -> None:
     if self._tracker:

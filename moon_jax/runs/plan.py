@@ -205,7 +205,7 @@ def estimate(specs: Sequence[RoundSpec], configs: Sequence[Config],
       sum(map(operator.mul, steps, rounds)) / (shape.num_lanes * rows),
       memory_lib.needs(*specs), groups, words[0],
       [round_spec.traffic(spec, *count) for spec, count in zip(specs, counts)],
-      [flops.of_round(of_step, number, num_trained)
+      [(of_step * number / max(num_trained, 1), of_step * number)
        for number, (num_trained, _) in zip(steps, counts)])
   if rates is None:
     return cost

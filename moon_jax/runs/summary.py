@@ -92,7 +92,8 @@ def summarize(config: Config, simulation: Simulation,
       'num_parameters': simulation.num_parameters,
       'client_examples_mean': float(sizes.mean()),
       'client_examples_std': float(sizes.std()),  # of the population
-      **_flops(simulation),
+      **dict(zip(('flops_per_client', 'flops_per_round'),
+                 map(round, simulation.flops()))),
       'bytes_per_round': simulation.bytes_per_round(),
       **({'bytes_between_servers': between} if (
           between := simulation.bytes_between_servers()) else {}),
@@ -106,13 +107,6 @@ def summarize(config: Config, simulation: Simulation,
           changed := platforms.rounding_settings()) else {}),
       'command': config.command(),
   }
-
-
-def _flops(simulation):
-  """Returns the fields about FLOPs; {} if they are not known."""
-  of_client, of_round = map(round, simulation.flops())
-  return {'flops_per_client': of_client, 'flops_per_round': of_round
-          } if of_round else {}
 
 
 def best_line(lines: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -1,20 +1,10 @@
-"""The floating-point operations of clients, by XLA's cost analysis.
+"""The FLOPs of clients: those of a local step, times their local steps.
 
-    FLOPs of a client in a round = FLOPs of a local step x its local steps
-
-XLA counts the local step (`moon_jax.engine.local.step`) as it is lowered for an
-NVIDIA GPU, on any machine and before it optimizes: 2 n m k for a product of
-matrices, and 1 per element of a sum, a comparison or another elementwise
-operation, also of integers. It counts the body of a loop once; the bodies of
-loops of known length, such as those of recurrent networks, are added as often
-as they run. Exponentials, logarithms and other transcendental functions, and
-copies, are no FLOPs.
-
-Not counted: the start of a client and its message, what it does with its
-examples besides local steps, the server, and evaluations.
+XLA's cost analysis counts the step (`moon_jax.engine.local.step`) as it is
+lowered for an NVIDIA GPU, on any machine and before it optimizes. It counts the
+body of a loop once; those of loops of known length, such as in recurrent
+networks, are added as often as they run. docs/workdir.md says what counts.
 """
-
-from typing import Any
 
 import jax
 from jax.extend import core
@@ -41,19 +31,18 @@ def of_step(spec: RoundSpec) -> float:
       TrainData(data.train_inputs, data.train_labels, spec.noise_std))
   example = Batch(spec.example, jnp.asarray(data.train_labels[:1]), jnp.ones(1))
 
-  def begin(variables, frozen, key):
+  def begin(variables, frozen):
     program = _bound(spec, frozen)
     view = first_view(program.algorithm, variables, data.num_counted,
                       program.optimizer.hparams)
     return local.start(program, view, Examples(
-        lambda s: example, jnp.int32(1))), Job(view, key)
+        lambda s: example, jnp.int32(1))), Job(view, view.key)
 
   def step(frozen, *args):
     return local.step(_bound(spec, frozen), *args)
 
   frozen = jax.eval_shape(spec.frozen_weights)
-  lane, job = jax.eval_shape(
-      lambda *args: begin(*args, jax.random.key(0)), spec.model, frozen)
+  lane, job = jax.eval_shape(begin, spec.model, frozen)
   try:
     return _count(step, frozen, lane, job, jnp.int32(0), stored_B,
                   jnp.ones(size))
@@ -84,21 +73,10 @@ def _repeated(jaxpr):
   return found
 
 
-def _inner(equation) -> list[Any]:
+def _inner(equation):
   """Returns the jaxprs of an equation, without the branches of CPUs."""
   params = equation.params
-  if params.get('branches_platforms'):
-    return [branch.jaxpr for branch, platforms in zip(
-        params['branches'], params['branches_platforms'])
-            if platforms is None or _PLATFORM in platforms][:1]
-  return list(core.jaxprs_in_params(params))
-
-
-def of_round(flops_of_step: float, steps: float, num_trained: float
-             ) -> tuple[float, float]:
-  """Returns the FLOPs of a client in a round, and of all clients of a round.
-
-  `steps` are those of all clients of a round, and `num_trained` the clients
-  that train, both on average.
-  """
-  return flops_of_step * steps / max(num_trained, 1), flops_of_step * steps
+  for i, platforms in enumerate(params.get('branches_platforms') or ()):
+    if platforms is None or _PLATFORM in platforms:
+      return [params['branches'][i].jaxpr]
+  return core.jaxprs_in_params(params)

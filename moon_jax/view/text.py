@@ -53,8 +53,8 @@ def flops_text(of_client: float, of_round: float) -> str:
     power = min(max(int(math.log10(max(value, 1))) // 3, 2), 6)
     return f'{value / 1000**power:.4g} {"MGTPE"[power - 2]}FLOP'
 
-  return (f'{amount(of_client)} per client and round, '
-          f'{amount(of_round)} per round')
+  shown = f'{amount(of_client)} per client and round'
+  return f'{shown}, {amount(of_round)} per round'
 
 
 def short_names(names: Iterable[str], numbers: Iterable[int] | None = None
