@@ -20,7 +20,7 @@ scaling  moon_jax alone, in three tables, because examples per second are
          iid over the clients, which all take part in each round: in batches of
          50, up to the number of clients that still have a full batch, and in
          batches of 5, for ten times as many clients. In the third table each
-         client draws 50 examples with replacement, and 100 clients take part in
+         client draws 50 different examples, and 100 clients take part in
          each round. Each point runs in a separate process. The exit status is 1
          if a round after the first one compiled.
 

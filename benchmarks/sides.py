@@ -173,8 +173,10 @@ def inputs(task: Task) -> tuple[Config, Dataset, list[np.ndarray]]:
   size = task.get('client_size')
   if size is None:
     return config, dataset, split.make(config, dataset).clients
-  return config, dataset, list(np.random.default_rng(0).integers(
-      len(dataset.train_labels), size=(config.num_clients, size)))
+  random = np.random.default_rng(0)
+  return config, dataset, [
+      random.choice(len(dataset.train_labels), size, replace=False,
+                    shuffle=False) for _ in range(config.num_clients)]
 
 
 def noise(num_examples: int, num_classes: int = 10,
