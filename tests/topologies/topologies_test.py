@@ -246,7 +246,8 @@ def test_one_model_is_fedavg_to_the_bit():
 
 
 @pytest.mark.parametrize('name', ['epidemic', *(
-    pytest.param(name, marks=pytest.mark.long) for name in ('edges', 'splits'))])
+    pytest.param(name, marks=pytest.mark.long)
+    for name in ('edges', 'splits'))])
 def test_restored_states_and_runs_in_one_program_have_the_same_numbers(name):
   made = federation(TOPOLOGIES[name], lanes=2)
   alone, records = trained(made, 4)
