@@ -200,10 +200,7 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
         program, inputs, shared['variables'], changed['variables'], weight_G,
         _server_keys(inputs),
         results.models_J.local if program.keep_models else (), is_received_J)
-    changed |= {'variables': mixed.models, 'topology': mixed.state,
-                'server': jax.tree.map(
-                    functools.partial(accumulate.where, mixed.keeps_server),
-                    shared['server'], changed['server'])}
+    changed |= _of_mixed(mixed, shared['server'], changed['server'])
     metrics_R = {**metrics_R, **mixed.metrics}
   shared = {**shared, **changed, 'round': shared['round'] + 1}
   return shared, results.clients_J, RoundMetrics(
@@ -219,6 +216,14 @@ def _run_round(program, shared, clients_J, hparams_R, table, data):
           )[:, 0],
       model_J=inputs.choice_J, cosine_J=cosine_J,
       models_J=results.models_J.evaluated if program.keep_models else ())
+
+
+def _of_mixed(mixed, server_before, server):
+  """Returns the fields of the state that mixing changes."""
+  return {'variables': mixed.models, 'topology': mixed.state,
+          'server': jax.tree.map(
+              functools.partial(accumulate.where, mixed.keeps_server),
+              server_before, server)}
 
 
 def _aggregated(program, inputs, message, num_received_G):
