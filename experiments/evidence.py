@@ -319,7 +319,7 @@ def cached_features() -> str:
 
 def where_to_begin() -> str:
   """Accuracies, bytes and seconds by what is trained."""
-  return where_lib.table(_measured('where_to_begin')['lines'])
+  return where_lib.table(_measured('where_to_begin'))
 
 
 def _peak(side):
