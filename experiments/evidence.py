@@ -17,7 +17,7 @@ import re
 import statistics
 from typing import Any
 
-from benchmarks import bench, kernel_counts
+from benchmarks import bench, blazefl_own, kernel_counts
 from benchmarks.cross_device import report as cross_device_report
 from benchmarks.peers import report as peers_report
 from experiments import kept
@@ -142,8 +142,13 @@ def _span(values, form='.2f'):
 _PEERS = {  # the modes that were run; the faster one counts
     'PFLlib': ('PFLlib',), 'fluke': ('fluke',),
     'FL-bench': ('FL-bench', 'FL-bench, ray'),
-    'Flower': ('Flower', 'Flower, processes'),
-    'pfl-research': ('pfl-research',), 'FedJAX': ('FedJAX',)}
+    'Flower': ('Flower', 'Flower, processes', 'Flower, batched',
+               'Flower, batched, processes'),
+    'BlazeFL': ('BlazeFL', 'BlazeFL, processes', 'BlazeFL, batched',
+                'BlazeFL, batched, processes', 'BlazeFL, batched, threads'),
+    'pfl-research': ('pfl-research', 'pfl-research, processes'),
+    'FedJAX': ('FedJAX',)}
+_PEER_RUNS = 'peers', 'peers_growth', 'peers_epyc'
 
 
 def speed() -> str:
@@ -153,51 +158,60 @@ def speed() -> str:
   loop = lambda algorithm: _span(_loop_multiples(algorithm), '.1f')
   one = lambda algorithm: _span(_multiples('PyTorch loop', algorithm), '.1f')
   ours, theirs = _cross_device_seconds()
+  own = _span(blazefl_own.multiples(_measured('blazefl_own')), '.1f')
   return (
       "**Speed** on two CPU cores, with CIFAR-10, MOON's small CNN and "
       f'{peers_report.CLIENTS} clients; ranges are over simulators and\n'
-      'processors. PFLlib, fluke, FL-bench, Flower, pfl-research and FedJAX '
-      f'take {peers("fedavg")} times as long as moon_jax for a\nround of '
-      f'FedAvg. The first four take {peers("moon")} times as long for a round '
-      'of MOON; the others have no MOON. Much of this\nis not the simulator: '
-      f'a plain PyTorch loop in one process takes {one("fedavg")} times as '
-      f'long for FedAvg and {one("moon")} for MOON;\nin two processes '
+      'processors. PFLlib, fluke, FL-bench, Flower, BlazeFL, pfl-research and '
+      f'FedJAX take {peers("fedavg")} times as long as moon_jax\nfor a round '
+      f'of FedAvg. The first four take {peers("moon")} times as long for a '
+      'round of MOON; the others have no MOON. Much of\nthis is not the '
+      'simulator: a plain PyTorch loop in one process takes '
+      f'{one("fedavg")} times as long for FedAvg and {one("moon")} for '
+      'MOON;\nin two processes '
       f'{loop("fedavg")} and {loop("moon")}, and {_of_100_clients():.1f} for '
-      'FedAvg with 100 clients. moon_jax is not always faster: a round\nof '
-      f"pfl-research's own benchmark takes {ours:.2f} s, in pfl-research "
-      f'{theirs:.2f} s, and ResNets train at {_span(_resnet_ratios())} of the\n'
-      'speed of PyTorch ([performance](docs/performance.md)).')
+      f"FedAvg with 100 clients. BlazeFL's own benchmark takes\n{own} times as "
+      'long in BlazeFL, in processes. moon_jax is not always faster: on one '
+      'processor single runs of the loop and of\nBlazeFL take '
+      f'{_span(_epyc("PyTorch loop, processes"))} and '
+      f'{_span(_epyc("BlazeFL, batched, threads"))} times as long; a round of '
+      f"pfl-research's\nown benchmark takes {ours:.2f} s, in pfl-research "
+      f'{theirs:.2f} s, and ResNets train at {_span(_resnet_ratios())} of the '
+      'speed of\nPyTorch ([performance](docs/performance.md)).')
 
 
 def _multiples(name, algorithm):
   """Returns seconds per round over those of moon_jax, one per measurement.
 
-  They are those of the faster mode of a simulator. peers_growth is of
-  another processor, and peers_elsewhere of a third machine, without kept logs.
+  They are those of the fastest mode of a simulator. Each measurement is of
+  another machine; that of peers_elsewhere has no kept logs.
   """
   modes = _PEERS.get(name, (name,))
   found = []
-  for measurement in 'peers', 'peers_growth':
-    seconds: dict[str, list[float]] = {}
-    for run in _measured(measurement)['runs']:
-      if (run['algorithm'], run['clients']) == (
-          algorithm, peers_report.CLIENTS):
-        seconds.setdefault(run['side'], []).append(
-            peers_report.seconds_per_round(run))
-    means = [statistics.fmean(seconds[mode])
-             for mode in modes if mode in seconds]
+  for measurement in _PEER_RUNS:
+    seconds = peers_report.side_means(
+        _few_clients(measurement), algorithm)
+    means = [seconds[mode] for mode in modes if mode in seconds]
     if means:
-      found.append(min(means) / statistics.fmean(seconds['moon_jax']))
+      found.append(min(means) / seconds['moon_jax'])
   elsewhere = _measured('peers_elsewhere')[algorithm]
   return found + [elsewhere[mode] for mode in modes if mode in elsewhere]
+
+
+def _few_clients(measurement):
+  return [run for run in _measured(measurement)['runs']
+          if run['clients'] == peers_report.CLIENTS]
+
+
+def _epyc(side):
+  return _ratios_of_passes('peers_epyc', side)
 
 
 def _ratios_of_passes(measurement, side):
   """Returns a side's seconds per round of FedAvg over moon_jax's, by pass."""
   seconds = {(run['pass'], run['side']): peers_report.seconds_per_round(run)
-             for run in _measured(measurement)['runs']
-             if (run['algorithm'], run['clients']) == (
-                 'fedavg', peers_report.CLIENTS)}
+             for run in _few_clients(measurement)
+             if run['algorithm'] == 'fedavg'}
   return [value / seconds[number, 'moon_jax']
           for (number, name), value in seconds.items() if name == side]
 
@@ -233,32 +247,35 @@ def speed_ranges() -> str:
     rows.append([name, *(f'{_span(found)} ({len(found)})' if (
         found := of(algorithm)) else '' for algorithm in ('fedavg', 'moon'))])
   elsewhere = _measured('peers_elsewhere')
-  passes = [ratio for measurement in ('peers', 'peers_growth')
+  passes = [ratio for measurement in _PEER_RUNS
             for ratio in _ratios_of_passes(
                 measurement, 'PyTorch loop, processes')]
-  first = lambda algorithm: _multiples('PyTorch loop', algorithm)[0]
-  over_loop = lambda algorithm: _span([
-      _multiples(name, algorithm)[0] / first(algorithm)
-      for name in _PEERS
-      if name != 'FedJAX' and _multiples(name, algorithm)], '.1f')
+  parts = peers_report.parts(_few_clients('peers_epyc'))
+  kernels, simulators = zip(*parts.values())
   return (
       f'{markdown(rows)}\n\n- The number of measurements is in parentheses. '
-      'Two are kept, on two processors; the second is of an earlier\n  version '
-      '(its FedAvg is in the second table below). One is by a reviewer on '
-      f'another machine ({elsewhere["cpu"]},\n  {elsewhere["passes"]} passes), '
-      'whose logs are not kept ([figures]'
-      '(../experiments/results/measurements.json)). The\n  PyTorch loop has '
-      'also two rows of the table above.\n- Each measurement is a mean or '
-      'median. Single passes vary more: for FedAvg those of the PyTorch loop '
-      f'in processes\n  are {_span(passes)}.\n- All have '
-      f'{peers_report.CLIENTS} clients. FL-bench and Flower have two modes, of '
-      'which the faster counts. pfl-research was run\n  in one process, though '
-      'it can use several.\n- A ratio has two parts (next table). The plain '
-      'PyTorch loop in one process, without a simulator, takes\n  '
-      f'{first("fedavg"):.1f} times as long as moon_jax for FedAvg, and '
-      f'{first("moon"):.1f} times for MOON. The PyTorch simulators take\n  '
-      f'{over_loop("fedavg")} and {over_loop("moon")} times as long as that '
-      'loop. With residual networks moon_jax is slower than PyTorch.')
+      'Three are kept, each of another machine; the second is of an\n  earlier '
+      'version (its FedAvg is in the last table below), and the third has no '
+      'MOON. One is by a reviewer on another\n  machine '
+      f'({elsewhere["cpu"]}, {elsewhere["passes"]} passes), whose logs are not '
+      'kept ([figures](../experiments/results/measurements.json)).\n  The '
+      'PyTorch loop has also two rows of the table above.\n- Each measurement '
+      'is a mean or median. Single passes vary more: for FedAvg those of the '
+      f'PyTorch loop in processes\n  are {_span(passes)}.\n- All have '
+      f'{peers_report.CLIENTS} clients. Of the modes of a simulator the '
+      'fastest counts. The first two measurements have one of pfl-research '
+      'and\n  two of Flower, and no BlazeFL.\n- Much of a ratio is not the '
+      'simulator: the PyTorch loop with the same network and parallelism takes '
+      f'{_span(kernels)}\n  times as long as moon_jax for FedAvg, and the '
+      f'PyTorch simulators take {_span(simulators)} times as long as the '
+      'loop\n  ([third measurement](#kernels-and-simulator)). With residual '
+      'networks moon_jax is slower than PyTorch.')
+
+
+def peers_check() -> str:
+  found = _measured('peers_check')['differences']
+  return (f"The largest difference of a weight from the loop's over "
+          f'{len(found) - 1} sides is {max(found.values()):.0e}.')
 
 
 def recipe() -> str:
@@ -792,6 +809,11 @@ BLOCKS: dict[str, Callable[[], str]] = {  # that are no function's name
         _measured('peers')['runs']),
     'growth': lambda: peers_report.by_clients(
         _measured('peers_growth')['runs']),
+    'peers_epyc': lambda: peers_report.by_method(
+        _measured('peers_epyc')['runs']),
+    'peers_parts': lambda: peers_report.by_part(
+        _measured('peers_epyc')['runs']),
+    'blazefl_own': lambda: blazefl_own.markdown(_measured('blazefl_own')),
     'cross_device_table': lambda: cross_device_report.markdown(
         _measured('cross_device')),
     'kernels': lambda: kernel_counts.table(
