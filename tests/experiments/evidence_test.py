@@ -32,7 +32,7 @@ FACTS = (
     # Of statistics, documents, licenses, hardware, and what is built in.
     r'contains? 0', r'pair 0', r'interval\s+without 0', r'within ±1 point',
     r'table 7', r'amendment\s[23]', r'November 2026', r'CC BY 2\.0', r'AVX-512',
-    r'top 5', r'version 580', r'[A-Z]\w+ and [A-Z]\w+ \d{4}',
+    r'(top|recall at) 5', r'version 580', r'[A-Z]\w+ and [A-Z]\w+ \d{4}',
     r'\[\d+ (methods|robust rules, \d+ attacks|compressors)\]',
     # Published.
     r'0\.[26]\d\d \+-\s+(# )?0\.00\d', r'69\.1 \+- 0\.4', r'66\.3 \+- 0\.5',
