@@ -57,16 +57,20 @@ def few_maps():
     gc.collect()
 
 
-@pytest.fixture(autouse=True)
-def no_flops(request, monkeypatch):
+@pytest.fixture(autouse=True, scope='session')
+def no_flops():
   """Runs count no FLOPs, which takes half a second, but where a test asks."""
-  if 'counted_flops' not in request.fixturenames:
-    monkeypatch.setattr('moon_jax.simulation.flops.of_step', lambda spec: 0.)
+  from moon_jax.simulation import flops
+
+  of_step, flops.of_step = flops.of_step, lambda spec: 0.
+  yield of_step
+  flops.of_step = of_step
 
 
 @pytest.fixture
-def counted_flops():
+def counted_flops(no_flops, monkeypatch):
   """Runs count their FLOPs, as those of users."""
+  monkeypatch.setattr('moon_jax.simulation.flops.of_step', no_flops)
 
 
 @pytest.fixture

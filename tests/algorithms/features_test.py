@@ -228,20 +228,6 @@ def test_ccvr_leaves_out_classes_of_one_example(count):
   assert (found == without).all() == (count == 1)
 
 
-def test_fedasam_knows_the_biases_of_nnx():
-  """They are entries of `params`, such as 'out/bias'."""
-  view = type('View', (), {'hparams': {'rho': .5, 'eta': .2}})
-  objective = lambda params, batch: (
-      sum(jnp.sum(x**4) for x in jax.tree.leaves(params)), None)
-  kernel, bias = jnp.array([1., -2.]), jnp.array([.5])
-  nested, flat = (
-      mj.fedasam().gradient(objective, params, None, view)[1] for params in (
-          {'out': {'kernel': kernel, 'bias': bias}},
-          {'out/kernel': kernel, 'out/bias': bias}))
-  np.testing.assert_array_equal(flat['out/bias'], nested['out']['bias'])
-  np.testing.assert_array_equal(flat['out/kernel'], nested['out']['kernel'])
-
-
 def test_padding_is_in_no_prototype():
   batch = Batch(jnp.zeros((4, 1)), jnp.array([0, 2, 2, 0]),
                 jnp.array([1., 1, 1, 0]))
