@@ -15,6 +15,7 @@ import math
 import pathlib
 import re
 import statistics
+import textwrap
 from typing import Any
 
 from benchmarks import bench, blazefl_own, kernel_counts
@@ -158,26 +159,37 @@ def speed() -> str:
   loop = lambda algorithm: _span(_loop_multiples(algorithm), '.1f')
   one = lambda algorithm: _span(_multiples('PyTorch loop', algorithm), '.1f')
   ours, theirs = _cross_device_seconds()
-  own = _span(blazefl_own.multiples(_measured('blazefl_own')), '.1f')
-  return (
+  own = _measured('blazefl_own')
+  num_rounds = len(own['runs'][0]['round_seconds'])
+  return _filled(
       "**Speed** on two CPU cores, with CIFAR-10, MOON's small CNN and "
-      f'{peers_report.CLIENTS} clients; ranges are over simulators and\n'
-      'processors. PFLlib, fluke, FL-bench, Flower, BlazeFL, pfl-research and '
-      f'FedJAX take {peers("fedavg")} times as long as moon_jax\nfor a round '
-      f'of FedAvg. The first four take {peers("moon")} times as long for a '
-      'round of MOON; the others have no MOON. Much of\nthis is not the '
-      'simulator: a plain PyTorch loop in one process takes '
-      f'{one("fedavg")} times as long for FedAvg and {one("moon")} for '
-      'MOON;\nin two processes '
-      f'{loop("fedavg")} and {loop("moon")}, and {_of_100_clients():.1f} for '
-      f"FedAvg with 100 clients. BlazeFL's own benchmark takes\n{own} times as "
-      'long in BlazeFL, in processes. moon_jax is not always faster: on one '
-      'processor single runs of the loop and of\nBlazeFL take '
-      f'{_span(_epyc("PyTorch loop, processes"))} and '
-      f'{_span(_epyc("BlazeFL, batched, threads"))} times as long; a round of '
-      f"pfl-research's\nown benchmark takes {ours:.2f} s, in pfl-research "
-      f'{theirs:.2f} s, and ResNets train at {_span(_resnet_ratios())} of the '
-      'speed of\nPyTorch ([performance](docs/performance.md)).')
+      f'{peers_report.CLIENTS} clients; ranges are over simulators and '
+      'processors. A round of FedAvg in PFLlib, fluke, FL-bench, Flower, '
+      f'BlazeFL, pfl-research and FedJAX takes {peers("fedavg")} times as long '
+      'as in moon_jax, and a round of MOON in the first four '
+      f'{peers("moon")} times; the others have no MOON. Part of this is not '
+      'the simulator: a plain PyTorch loop in one process takes '
+      f'{one("fedavg")} times as long for FedAvg and {one("moon")} for MOON, '
+      f'and in two processes {loop("fedavg")} and {loop("moon")} '
+      f'({_of_100_clients():.1f} for FedAvg with 100 clients). In one run of '
+      f"{num_rounds} rounds, BlazeFL's own benchmark takes "
+      f'{_span(blazefl_own.multiples(own), ".1f")} times as long in BlazeFL, '
+      'in processes; the mode that BlazeFL recommends was not measured. '
+      '**moon_jax is not always faster.** On a processor without AVX-512 the '
+      'loop in two processes takes '
+      f'{_span(_epyc("PyTorch loop, processes"))} times as long in single '
+      'runs, and BlazeFL '
+      f'{_span(_epyc("BlazeFL, batched, threads"))}; a round of '
+      f"pfl-research's own benchmark takes {ours:.2f} s in moon_jax and "
+      f'{theirs:.2f} s in pfl-research; and ResNets train at '
+      f'{_span(_resnet_ratios())} of the speed of PyTorch '
+      '([performance](docs/performance.md)).')
+
+
+def _filled(text):
+  """Returns a paragraph with lines of the width of the pages."""
+  return textwrap.fill(
+      text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def _multiples(name, algorithm):
@@ -253,29 +265,56 @@ def speed_ranges() -> str:
   parts = peers_report.parts(_few_clients('peers_epyc'))
   kernels, simulators = zip(*parts.values())
   return (
-      f'{markdown(rows)}\n\n- The number of measurements is in parentheses. '
-      'Three are kept, each of another machine; the second is of an\n  earlier '
-      'version (its FedAvg is in the last table below), and the third has no '
-      'MOON. One is by a reviewer on another\n  machine '
+      f'{markdown(rows)}\n\n'
+      '- In parentheses: the number of measurements, each a mean or a median. '
+      'Three are kept, each of another machine:\n  '
+      '[Xeon](#an-intel-xeon-with-avx-512), [AMD EPYC](#numbers-of-clients), '
+      'and [AMD EPYC without AVX-512](#an-amd-epyc-without-avx-512), FedAvg '
+      'only. A\n  fourth is by a reviewer on another machine '
       f'({elsewhere["cpu"]}, {elsewhere["passes"]} passes), whose logs are not '
-      'kept ([figures](../experiments/results/measurements.json)).\n  The '
-      'PyTorch loop has also two rows of the table above.\n- Each measurement '
-      'is a mean or median. Single passes vary more: for FedAvg those of the '
-      f'PyTorch loop in processes\n  are {_span(passes)}.\n- All have '
-      f'{peers_report.CLIENTS} clients. Of the modes of a simulator the '
-      'fastest counts. The first two measurements have one of pfl-research '
-      'and\n  two of Flower, and no BlazeFL.\n- Much of a ratio is not the '
-      'simulator: the PyTorch loop with the same network and parallelism takes '
-      f'{_span(kernels)}\n  times as long as moon_jax for FedAvg, and the '
-      f'PyTorch simulators take {_span(simulators)} times as long as the '
-      'loop\n  ([third measurement](#kernels-and-simulator)). With residual '
-      'networks moon_jax is slower than PyTorch.')
+      'kept\n  ([figures](../experiments/results/measurements.json)). The '
+      'PyTorch loop has two more, from '
+      '[the first table](#against-a-pytorch-loop).\n'
+      '- Single runs vary more: for FedAvg those of the PyTorch loop in '
+      f'processes are {_span(passes)}.\n'
+      f'- All have {peers_report.CLIENTS} clients. Of the modes of a simulator '
+      'the fastest counts. The Xeon and the first EPYC have one mode of\n  '
+      'pfl-research, two of Flower, and no BlazeFL.\n'
+      '- **Part of a ratio is not the simulator.** On the Xeon and the first '
+      'EPYC the PyTorch simulators have a slower form of the\n  network than '
+      'the loop: channels first, and ReLU before pooling. On the EPYC without '
+      'AVX-512 the network is the same. There the\n  loop with as many '
+      f'processes takes {_span(kernels)} times as long as moon_jax for FedAvg, '
+      f'and the simulators {_span(simulators)}\n  times as long as the loop '
+      '([two factors](#kernels-and-simulator)).\n'
+      '- With residual networks moon_jax is slower than PyTorch.')
 
 
 def peers_check() -> str:
   found = _measured('peers_check')['differences']
-  return (f"The largest difference of a weight from the loop's over "
+  return (f"The largest difference of a weight from the PyTorch loop's over "
           f'{len(found) - 1} sides is {max(found.values()):.0e}.')
+
+
+def peers_epyc() -> str:
+  """Sides on another processor; how moon_jax's runs lie among them."""
+  runs = _measured('peers_epyc')['runs']
+  here, there = (peers_report.side_means(of, 'fedavg') for of in (
+      runs, _few_clients('peers')))
+  ours = [peers_report.seconds_per_round(run) for run in runs
+          if run['side'] == 'moon_jax']
+  between = [side for side, seconds in here.items()
+             if side != 'moon_jax' and min(ours) < seconds < max(ours)]
+  slower = lambda side: here[side] / there[side]
+  ends = _span(ours).replace(' to ', ' and ')
+  return (
+      f'{peers_report.by_method(runs)}\n\nThe two runs of moon_jax take '
+      f'{ends} s per round; {len(between)} other sides lie between them. '
+      'Compared with\nthe Xeon above, a round takes '
+      f'{slower("PyTorch loop, processes"):.1f} times as long in the PyTorch '
+      'loop (processes), and '
+      f'{slower("moon_jax"):.1f} times in moon_jax,\nof which the Xeon had an '
+      'earlier version.')
 
 
 def recipe() -> str:
@@ -296,13 +335,13 @@ def recipe() -> str:
 def resnets() -> str:
   data = _measured('resnets')
   return (f'{_against_loop("resnets")}\n\n'
-          f'Medians of {_least_repeats(data)} rounds, in which the sides take '
-          f'turns; {data["cpu"].replace("(R)", "")}; PyTorch '
-          f'{data["versions"]["torch"].partition("+")[0]}. In the order of the '
-          'rows\nmoon_jax compiled in ' + ', '.join(
+          f'Medians of {_least_repeats(data)} rounds; the sides take turns. '
+          f'{data["cpu"].replace("(R)", "")}; PyTorch '
+          f'{data["versions"]["torch"].partition("+")[0]}. moon_jax compiled '
+          'the\nprograms of the rows in ' + ', '.join(
               f'{case["ours"]["compile_seconds"]:.0f}'
-              for case in data['cases'].values()) + ' s. The load average '
-          'before the start, after other work, was '
+              for case in data['cases'].values()) + ' s. After other work, '
+          'the load average before the start was '
           f'{data["load_average_before"]:.1f}.')
 
 
@@ -329,7 +368,8 @@ def cached_features() -> str:
       *([name, f'{case["seconds_to_make"]:.1f}',
          f'{case["seconds_per_round"]:.3f}', f'{case["input_bytes"] / 1e6:.2f}']
         for name, case in data['cases'].items())]) + (
-            '\n\nLargest difference of the models: '
+            '\n\nLargest difference of a weight after '
+            f'{len(data["cases"]["cached"]["seconds"])} rounds: '
             f'{data["largest difference of models"]:.1e}; of the test losses: '
             f'{data["difference of test losses"]:.1e}. {data["cpu"]}.')
 
@@ -809,8 +849,6 @@ BLOCKS: dict[str, Callable[[], str]] = {  # that are no function's name
         _measured('peers')['runs']),
     'growth': lambda: peers_report.by_clients(
         _measured('peers_growth')['runs']),
-    'peers_epyc': lambda: peers_report.by_method(
-        _measured('peers_epyc')['runs']),
     'peers_parts': lambda: peers_report.by_part(
         _measured('peers_epyc')['runs']),
     'blazefl_own': lambda: blazefl_own.markdown(_measured('blazefl_own')),
