@@ -100,12 +100,12 @@ class Config:
       'or of Hugging Face as hf:NAME_OR_PATH,OPTION=VALUE,... (docs/data.md).',
       is_common=True, names=DATASETS, form='MODULE:LOADER', topic='Data')
   data_dir: str = flag(
-      '', 'Directory that holds the data set in any published form, or into '
-      'which it is downloaded (cifar10, cifar100, tiny_imagenet). For npz, the '
-      'file; for npy, the directory of the arrays, which may exceed the '
-      'memory; for csv and text, a file or a directory of files; for images '
-      'and text, the directory of the folders. digits and breast_cancer need '
-      'none.',
+      '', 'Directory of the files of the data set, in a published form. '
+      'cifar10, cifar100 and tiny_imagenet are downloaded into it if they are '
+      'missing. For npz it is the file; for npy the directory of the '
+      'arrays, which may be larger than the memory; for csv a file or a '
+      'directory of files; for images the directory of the folders; for text '
+      'any of these three. digits and breast_cancer need none.',
       is_common=True,
       placeholder='DIR', role='place', is_shared=True, page='data.md')
   train_examples: int = flag(

@@ -321,7 +321,7 @@ class Mixup(NamedTuple):
 
 @checked
 def mixup(alpha: Annotated[float, Gt(0)] = 1.) -> Mixup:
-  """Mixes each example with another one of its batch, and so their losses.
+  """Mixes each example with another one of its batch, and their losses alike.
 
       x = lambda x_i + (1 - lambda) x_j
       loss = lambda loss(f(x), y_i) + (1 - lambda) loss(f(x), y_j)
@@ -332,7 +332,8 @@ def mixup(alpha: Annotated[float, Gt(0)] = 1.) -> Mixup:
   of a method's loss take the label y_i.
 
   Args:
-    alpha: below 1 most batches are almost those of the data.
+    alpha: of the distribution of lambda. 1 is uniform; small values give lambda
+      near 0 or 1, which hardly mixes; large values give lambda near 1 / 2.
   """
   return Mixup(alpha)
 

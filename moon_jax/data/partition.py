@@ -405,10 +405,11 @@ def _ends(q_CK, left):
 def domains(client_of_example: FromRun[np.ndarray | None],
             num_clients: FromRun[int], seed: FromRun[int],
             names: FromRun[Sequence[str] | None] = None) -> Clients:
-  """Gives each client examples of one domain, a client of the data set.
+  """Splits each domain over several clients.
 
-  Client i of C has domain floor(i D / C) of D. The clients of a domain share it
-  at random, in equal parts.
+  The domains are the clients of the data set, such as photo and sketch. Client
+  i of C has examples of domain floor(i D / C), of D domains. The examples of a
+  domain are split at random, into equal parts.
 
   The module describes num_clients and seed.
 
@@ -428,9 +429,9 @@ def domains(client_of_example: FromRun[np.ndarray | None],
   counts = np.bincount(np.arange(num_clients) * len(parts) // num_clients)
   split, titles = [], []
   for domain, (indices, count) in enumerate(zip(parts, counts)):
-    require(len(indices) >= count, 'num_clients', f'must be such that each of '
-            f'the {count} clients of a domain gets one of its {len(indices)} '
-            'examples', num_clients, 'Lower it')
+    require(len(indices) >= count, 'num_clients', 'must be so small that each '
+            f'of the {count} clients of a domain gets one of its '
+            f'{len(indices)} examples', num_clients, 'Lower it')
     split += [np.sort(piece) for piece in np.array_split(
         random.permutation(indices), count)]
     title = parts.names[domain] if parts.names else str(domain)

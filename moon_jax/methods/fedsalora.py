@@ -36,11 +36,13 @@ def fedsalora(head: str = '') -> Algorithm:
     flat = traverse_util.flatten_dict(variables['params'])
     kept = {path for path in flat if path[-1] == 'lora_b' or any(
         f'{"/".join(path)}/'.startswith(f'{name}/') for name in names)}
-    require(0 < len(kept) < len(flat), 'model', 'must be a network of adapters'
-            f' (moon_jax.lora) for {setting("algorithm", "fedsalora")}',
-            f'one of which clients would keep {"all" if kept else "no"} '
-            f'parameters: {", ".join(map("/".join, flat))}',
-            'moon_jax.lora(model, rank=8) makes one')
+    require(0 < len(kept) < len(flat), 'model', 'must train matrices lora_b, '
+            'which clients keep, and other parameters, which they send, for '
+            f'{setting("algorithm", "fedsalora")}',
+            f'only parameters that they {"keep" if kept else "send"}: '
+            f'{", ".join(map("/".join, flat))}',
+            'Give moon_jax.lora(model, rank=8), ' + (
+                'without freeze_a' if kept else 'which has such matrices'))
     sent, own = (
         {'params': traverse_util.unflatten_dict({
             path: x for path, x in flat.items() if (path in kept) == is_own})}

@@ -50,7 +50,7 @@ def split(model: Model, shape: tuple[int, ...], dtype: str) -> Split:
 
   Raises:
     UserError: if the first layers have no frozen weights, or features are not
-      float32 with one row or more per example.
+      float32 or bfloat16 with the batch as their first axis.
   """
   example = jnp.zeros((1, *shape), dtype)
   weights, variables = jax.eval_shape(
@@ -61,11 +61,12 @@ def split(model: Model, shape: tuple[int, ...], dtype: str) -> Split:
   one, two = traced(1).features, traced(2).features
   for x, y in zip(one, two):
     require(y.shape[:1] == (2 * x.shape[0],) if x.shape else False, 'cache',
-            'needs features, outputs of frozen layers, whose first axis is the '
+            'needs outputs of frozen layers (features) whose first axis is the '
             'batch', f'{y.str_short()} for 2 examples{model.place}',
             'Freeze other layers, or give cache=False')
-    require(x.dtype in ('float32', 'bfloat16'), 'cache', 'needs features, '
-            'outputs of frozen layers, of float32', f'{x.dtype}{model.place}',
+    require(x.dtype in ('float32', 'bfloat16'), 'cache', 'needs outputs '
+            'of frozen layers (features) of float32 or bfloat16',
+            f'{x.dtype}{model.place}',
             'Freeze other layers, or give cache=False')
   sizes = [math.prod(x.shape) for x in one]
 
@@ -124,7 +125,7 @@ def _trace(model, weights, variables, inputs):
       first.append(eqn)
       fixed += [eqn] * (result < _FEATURE)
   require(is_useful, 'cache', 'needs frozen weights in the first layers',
-          f'frozen weights in other layers only{model.place}',
+          f'none there{model.place}',
           "Freeze all layers but the head: where='^(?!out)'")
   read = [*(features | dict.fromkeys(
       x for x in jaxpr.outvars if kind_of(x) == _FEATURE))]

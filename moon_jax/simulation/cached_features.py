@@ -21,7 +21,7 @@ from moon_jax.models import features
 from moon_jax.simulation.federation import Federation
 
 _BATCH = 100  # examples at a time
-_COMPARED = 8  # examples with which the parts of the network are checked
+_COMPARED = 8  # of the first examples; every second one checks the parts
 _TOLERANCE = 1e-3  # relative to the largest output
 
 
@@ -38,8 +38,8 @@ def planned(federation: Federation) -> Federation:
   data = federation.data
   instead = 'or give moon_jax.freeze(..., cache=False)'
   require(not federation.augment or data.augmentation == 'none', 'augment',
-          'must be False for a network that caches features', 'augmentation '
-          f'{data.augmentation}', f'Turn off augmentation, {instead}')
+          'must be False for a network that caches features',
+          f'the augmentation {data.augmentation}', f'Turn it off, {instead}')
   for name in 'augmentation', 'input_noise_std':
     require(getattr(federation, name) is None, name, 'must be None for a '
             'network that caches features', 'another value',
@@ -133,7 +133,7 @@ def _check(given, parts, frozen, normalize, made):
   is_close = jax.tree.map(
       lambda x, y: jnp.abs(x - y).max() <= _TOLERANCE * jnp.abs(x).max(),
       expected, found)
-  require(all(jax.tree.leaves(is_close)), 'cache', 'needs frozen layers that '
-          'compute the features of each example by itself', 'layers that read '
-          f'other examples of the batch{given.model.place}', 'Give '
-          'moon_jax.freeze(..., cache=False)')
+  require(all(jax.tree.leaves(is_close)), 'cache', 'needs frozen layers '
+          'whose output for an example does not depend on the other examples '
+          'of the batch', 'another output with other examples'
+          f'{given.model.place}', 'Give moon_jax.freeze(..., cache=False)')

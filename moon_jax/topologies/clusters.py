@@ -18,7 +18,7 @@ _APART, _FIRST = -2., -3.  # less than each cosine
 @checked
 def ifca(clusters: Count, head: str = '',
          start: Literal['random', 'kmeans'] = 'random') -> Topology:
-  """Returns clusters; each client trains the one whose model has least loss.
+  """Returns cluster models; a client trains that of least loss on its data.
 
   Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS
   2020, https://arxiv.org/abs/2006.04088, algorithm 1 with model averaging:
@@ -39,11 +39,11 @@ def ifca(clusters: Count, head: str = '',
     head: layers that each cluster has for itself, separated by spaces, such as
       "out"; the other layers are averaged over all clients. '' gives each
       cluster a whole model. Bytes are those of k whole models in either case.
-    start: "random", or "kmeans" as in HypCluster: in each of the first k rounds
-      all clients train the initial model, and the trained model of one client
-      becomes the model of the next cluster. The first such client is drawn;
-      later it is the client whose lowest loss over the clusters so far is the
-      largest. Each round stores all local models.
+    start: "random", or "kmeans" as in FedJAX's HypCluster: in each of the first
+      k rounds all its clients train the initial model, and the trained model of
+      one client becomes the model of the next cluster. The first such client is
+      drawn. Later it is the one that the cluster models so far fit worst: its
+      lowest loss over them is the largest. Each round stores all local models.
   """
   topology = Topology(
       num_models=clusters, choose=lambda choice: jnp.argmin(

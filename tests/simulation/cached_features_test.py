@@ -154,7 +154,7 @@ def test_features_of_a_residual_network_are_small():
 
 
 @pytest.mark.parametrize('model, changes, words', [
-    (frozen(Net(mixes=True)), {}, 'each example by itself'),
+    (frozen(Net(mixes=True)), {}, 'not depend on the other examples'),
     (frozen(Net(), 'out'), {}, 'first layers'),
     (frozen(Net()), {'input_noise_std': np.ones(sum(tiny_federation.SIZES))},
      'input_noise_std must be None'),

@@ -220,12 +220,12 @@ def stackoverflow_tags(data_dir: FromRun[str] = '', clients: Count = 100,
   drawn among users with training and test examples.
 
   Args:
-    clients: number of users.
-    examples: the most examples of a user, the first ones, for training and for
-      testing. Each takes 4 bytes per word.
-    words: number of the most frequent words; others only count in the sum of
-      the frequencies.
-    tags: number of the most frequent tags.
+    clients: number of users that are read.
+    examples: largest number of training examples of a user, and of test
+      examples; the first ones are read. One takes 4 bytes for each of `words`.
+    words: size of the vocabulary, the most frequent words. Frequencies are
+      relative to all words of an example, also those that are not in it.
+    tags: number of labels, the most frequent tags.
   """
   paths = _found('stackoverflow_tags', data_dir, [
       'stackoverflow_train.h5', 'stackoverflow_test.h5',
