@@ -140,8 +140,9 @@ def _span(values, form='.2f'):
 # Speed
 
 
-_PEERS = {  # the modes that were run; the faster one counts
-    'PFLlib': ('PFLlib',), 'fluke': ('fluke',),
+_PEERS = {  # the modes that were run; the fastest one counts
+    'PFLlib': ('PFLlib', 'PFLlib, without its file reads'),
+    'fluke': ('fluke',),
     'FL-bench': ('FL-bench', 'FL-bench, ray'),
     'Flower': ('Flower', 'Flower, processes', 'Flower, batched',
                'Flower, batched, processes'),
@@ -149,37 +150,48 @@ _PEERS = {  # the modes that were run; the faster one counts
                 'BlazeFL, batched, processes', 'BlazeFL, batched, threads'),
     'pfl-research': ('pfl-research', 'pfl-research, processes'),
     'FedJAX': ('FedJAX',)}
-_PEER_RUNS = 'peers', 'peers_growth', 'peers_epyc'
+_LOOP = 'PyTorch loop, processes'
+_PROCESSORS = {
+    'Zen 5': 'peers_zen5', 'Zen 1': 'peers_zen1', 'Xeon': 'peers',
+    'EPYC': 'peers_growth', "reviewer's EPYC": 'peers_elsewhere'}
 
 
 def speed() -> str:
   """One paragraph for the README."""
-  peers = lambda algorithm: _span([
-      x for name in _PEERS for x in _multiples(name, algorithm)], '.1f')
-  loop = lambda algorithm: _span(_loop_multiples(algorithm), '.1f')
-  one = lambda algorithm: _span(_multiples('PyTorch loop', algorithm), '.1f')
+  peers = lambda measurement, algorithm: _span([
+      x for name in _PEERS
+      if (x := _multiple(measurement, name, algorithm))], '.1f')
+  loop = lambda name, algorithm: _multiple('peers_zen5', name, algorithm)
+  elsewhere = lambda names, algorithm: _span([
+      x for name in names for measurement in _PROCESSORS.values()
+      if measurement not in ('peers_zen5', 'peers_zen1')
+      and (x := _multiple(measurement, name, algorithm))], '.1f')
   ours, theirs = _cross_device_seconds()
-  own = _measured('blazefl_own')
-  num_rounds = len(own['runs'][0]['round_seconds'])
+  own, own_before = (
+      blazefl_own.multiples(_measured(name))[0]
+      for name in ('blazefl_own', 'blazefl_own_zen1'))
+  before = lambda side: _span(_ratios_of_passes('peers_zen1', side))
   return _filled(
       "**Speed** on two CPU cores, with CIFAR-10, MOON's small CNN and "
-      f'{peers_report.CLIENTS} clients; ranges are over simulators and '
-      'processors. A round of FedAvg in PFLlib, fluke, FL-bench, Flower, '
-      f'BlazeFL, pfl-research and FedJAX takes {peers("fedavg")} times as long '
-      'as in moon_jax, and a round of MOON in the first four '
-      f'{peers("moon")} times; the others have no MOON. Part of this is not '
-      'the simulator: a plain PyTorch loop in one process takes '
-      f'{one("fedavg")} times as long for FedAvg and {one("moon")} for MOON, '
-      f'and in two processes {loop("fedavg")} and {loop("moon")} '
-      f'({_of_100_clients():.1f} for FedAvg with 100 clients). In one run of '
-      f"{num_rounds} rounds, BlazeFL's own benchmark takes "
-      f'{_span(blazefl_own.multiples(own), ".1f")} times as long in BlazeFL, '
-      'in processes; the mode that BlazeFL recommends was not measured. '
-      '**moon_jax is not always faster.** On a processor without AVX-512 the '
-      'loop in two processes takes '
-      f'{_span(_epyc("PyTorch loop, processes"))} times as long in single '
-      'runs, and BlazeFL '
-      f'{_span(_epyc("BlazeFL, batched, threads"))}; a round of '
+      f'{peers_report.CLIENTS} clients. On an AMD EPYC of Zen 5, a round of '
+      'FedAvg in PFLlib, fluke, FL-bench, Flower, BlazeFL, pfl-research and '
+      f'FedJAX takes {peers("peers_zen5", "fedavg")} times as long as in '
+      'moon_jax, and a round of MOON in the first four '
+      f'{peers("peers_zen5", "moon")} times '
+      f'({elsewhere(_PEERS, "fedavg")} and {elsewhere(_PEERS, "moon")} on '
+      'other processors, with a slower form of the network); the others have '
+      'no MOON. Much of this is not the simulator: a plain PyTorch loop in one '
+      f'process takes {loop("PyTorch loop", "fedavg"):.1f} times as long for '
+      f'FedAvg and {loop("PyTorch loop", "moon"):.1f} for MOON, in two '
+      f'processes {loop(_LOOP, "fedavg"):.1f} and {loop(_LOOP, "moon"):.1f} '
+      f'({elsewhere([_LOOP], "fedavg")} and {elsewhere([_LOOP], "moon")} on '
+      f"the others). BlazeFL's own benchmark takes {own:.1f} times as long in "
+      f'BlazeFL, in processes ({own_before:.1f} on Zen 1); the mode that '
+      'BlazeFL recommends was not measured. **moon_jax is not always faster.** '
+      'On an AMD EPYC of Zen 1, without AVX-512, FedAvg takes '
+      f'{peers("peers_zen1", "fedavg")} times as long in the simulators, but '
+      f'in single runs of the loop in two processes {before(_LOOP)} times, and '
+      f'of BlazeFL {before("BlazeFL, batched, threads")}; a round of '
       f"pfl-research's own benchmark takes {ours:.2f} s in moon_jax and "
       f'{theirs:.2f} s in pfl-research; and ResNets train at '
       f'{_span(_resnet_ratios())} of the speed of PyTorch '
@@ -192,57 +204,31 @@ def _filled(text):
       text, 120, break_long_words=False, break_on_hyphens=False)
 
 
-def _multiples(name, algorithm):
-  """Returns seconds per round over those of moon_jax, one per measurement.
+def _multiple(measurement, name, algorithm):
+  """Returns seconds per round over moon_jax's, of the fastest mode; or None.
 
-  They are those of the fastest mode of a simulator. Each measurement is of
-  another machine; that of peers_elsewhere has no kept logs.
+  peers_elsewhere has the ratios only.
   """
-  modes = _PEERS.get(name, (name,))
-  found = []
-  for measurement in _PEER_RUNS:
-    seconds = peers_report.side_means(
-        _few_clients(measurement), algorithm)
-    means = [seconds[mode] for mode in modes if mode in seconds]
-    if means:
-      found.append(min(means) / seconds['moon_jax'])
-  elsewhere = _measured('peers_elsewhere')[algorithm]
-  return found + [elsewhere[mode] for mode in modes if mode in elsewhere]
+  kept = _measured(measurement)
+  seconds = ({'moon_jax': 1.} | kept[algorithm] if 'runs' not in kept else
+             peers_report.side_means(_few_clients(kept), algorithm))
+  means = [seconds[mode] for mode in _PEERS.get(name, (name,))
+           if mode in seconds]
+  return min(means) / seconds['moon_jax'] if means else None
 
 
-def _few_clients(measurement):
-  return [run for run in _measured(measurement)['runs']
+def _few_clients(kept):
+  return [run for run in kept['runs']
           if run['clients'] == peers_report.CLIENTS]
-
-
-def _epyc(side):
-  return _ratios_of_passes('peers_epyc', side)
 
 
 def _ratios_of_passes(measurement, side):
   """Returns a side's seconds per round of FedAvg over moon_jax's, by pass."""
   seconds = {(run['pass'], run['side']): peers_report.seconds_per_round(run)
-             for run in _few_clients(measurement)
+             for run in _measured(measurement)['runs']
              if run['algorithm'] == 'fedavg'}
   return [value / seconds[number, 'moon_jax']
           for (number, name), value in seconds.items() if name == side]
-
-
-def _loop_multiples(algorithm):
-  """Returns those of the PyTorch loop in processes, of bench.py too."""
-  return _multiples('PyTorch loop, processes', algorithm) + [
-      case['ratio_to_processes'] for name, case in _measured(
-          'recipe')['cases'].items()
-      if name.startswith(algorithm)]
-
-
-def _of_100_clients():
-  """Returns the ratio of the loop in processes with 100 clients."""
-  seconds = lambda side: statistics.fmean(
-      peers_report.seconds_per_round(run)
-      for run in _measured('peers_growth')['runs']
-      if (run['side'], run['clients']) == (side, 100))
-  return seconds('PyTorch loop, processes') / seconds('moon_jax')
 
 
 def _resnet_ratios():
@@ -251,42 +237,39 @@ def _resnet_ratios():
 
 
 def speed_ranges() -> str:
-  """Ratios over processors, and what they are ratios of."""
-  rows = [['side', 'FedAvg, times as long as moon_jax', 'MOON']]
-  for name in (*_PEERS, 'PyTorch loop, processes'):
-    of = (_loop_multiples if name.endswith('processes') else
-          lambda algorithm, name=name: _multiples(name, algorithm))
-    rows.append([name, *(f'{_span(found)} ({len(found)})' if (
-        found := of(algorithm)) else '' for algorithm in ('fedavg', 'moon'))])
-  elsewhere = _measured('peers_elsewhere')
-  passes = [ratio for measurement in _PEER_RUNS
-            for ratio in _ratios_of_passes(
-                measurement, 'PyTorch loop, processes')]
-  parts = peers_report.parts(_few_clients('peers_epyc'))
-  kernels, simulators = zip(*parts.values())
+  """Ratios by processor, and what they are ratios of."""
+  columns = {
+      f'{name}, {title}': (measurement, algorithm)
+      for algorithm, name in (('fedavg', 'FedAvg'), ('moon', 'MOON'))
+      for title, measurement in _PROCESSORS.items()
+      if _multiple(measurement, _LOOP, algorithm)}
+  rows = [['side', *columns]]
+  for name in (*_PEERS, 'PyTorch loop', _LOOP):
+    found = [_multiple(measurement, name, algorithm)
+             for measurement, algorithm in columns.values()]
+    rows.append([name, *(f'{x:.2f}' if x else '' for x in found)])
+  kernels, simulators = zip(*peers_report.parts(
+      _measured('peers_zen5')['runs']).values())
+  _, before = zip(*peers_report.parts(
+      _measured('peers_zen1')['runs']).values())
   return (
       f'{markdown(rows)}\n\n'
-      '- In parentheses: the number of measurements, each a mean or a median. '
-      'Three are kept, each of another machine:\n  '
-      '[Xeon](#an-intel-xeon-with-avx-512), [AMD EPYC](#numbers-of-clients), '
-      'and [AMD EPYC without AVX-512](#an-amd-epyc-without-avx-512), FedAvg '
-      'only. A\n  fourth is by a reviewer on another machine '
-      f'({elsewhere["cpu"]}, {elsewhere["passes"]} passes), whose logs are not '
-      'kept\n  ([figures](../experiments/results/measurements.json)). The '
-      'PyTorch loop has two more, from '
-      '[the first table](#against-a-pytorch-loop).\n'
-      '- Single runs vary more: for FedAvg those of the PyTorch loop in '
-      f'processes are {_span(passes)}.\n'
-      f'- All have {peers_report.CLIENTS} clients. Of the modes of a simulator '
-      'the fastest counts. The Xeon and the first EPYC have one mode of\n  '
-      'pfl-research, two of Flower, and no BlazeFL.\n'
-      '- **Part of a ratio is not the simulator.** On the Xeon and the first '
-      'EPYC the PyTorch simulators have a slower form of the\n  network than '
-      'the loop: channels first, and ReLU before pooling. On the EPYC without '
-      'AVX-512 the network is the same. There the\n  loop with as many '
-      f'processes takes {_span(kernels)} times as long as moon_jax for FedAvg, '
-      f'and the simulators {_span(simulators)}\n  times as long as the loop '
-      '([two factors](#kernels-and-simulator)).\n'
+      f'Times as long as moon_jax takes, with {peers_report.CLIENTS} clients. '
+      'Of the modes of a simulator the fastest counts; of PFLlib\nthat '
+      'without its file reads, where they were measured.\n\n'
+      '- Zen 5 and Zen 1: AMD EPYC [with](#an-amd-epyc-of-zen-5) and '
+      '[without](#an-amd-epyc-of-zen-1) AVX-512. All PyTorch simulators have '
+      'the\n  network of the PyTorch loop. On Zen 1 x is uncertain.\n'
+      '- [Xeon](#an-intel-xeon) and [EPYC](#numbers-of-clients): earlier '
+      'measurements. The PyTorch simulators have a slower form of the\n  '
+      'network than the loop (channels first, ReLU before pooling), '
+      'pfl-research and Flower fewer modes. So have they in the\n  '
+      "reviewer's, whose logs are not kept "
+      '([figures](../experiments/results/measurements.json)).\n'
+      '- **Much of a ratio is not the simulator.** On Zen 5 the PyTorch loop '
+      f'takes {_span(kernels)} times as long as moon_jax for\n  FedAvg, and '
+      f'the PyTorch simulators {_span(simulators)} times as long as the loop; '
+      f'{_span(before)} on Zen 1 ([two factors](#kernels-and-simulator)).\n'
       '- With residual networks moon_jax is slower than PyTorch.')
 
 
@@ -296,25 +279,22 @@ def peers_check() -> str:
           f'{len(found) - 1} sides is {max(found.values()):.0e}.')
 
 
-def peers_epyc() -> str:
-  """Sides on another processor; how moon_jax's runs lie among them."""
-  runs = _measured('peers_epyc')['runs']
+def peers_zen1() -> str:
+  """Sides on an older processor; how moon_jax's runs lie among them."""
+  runs = _measured('peers_zen1')['runs']
   here, there = (peers_report.side_means(of, 'fedavg') for of in (
-      runs, _few_clients('peers')))
+      runs, _measured('peers_zen5')['runs']))
   ours = [peers_report.seconds_per_round(run) for run in runs
           if run['side'] == 'moon_jax']
   between = [side for side, seconds in here.items()
              if side != 'moon_jax' and min(ours) < seconds < max(ours)]
   slower = lambda side: here[side] / there[side]
-  ends = _span(ours).replace(' to ', ' and ')
   return (
       f'{peers_report.by_method(runs)}\n\nThe two runs of moon_jax take '
-      f'{ends} s per round; {len(between)} other sides lie between them. '
-      'Compared with\nthe Xeon above, a round takes '
-      f'{slower("PyTorch loop, processes"):.1f} times as long in the PyTorch '
-      'loop (processes), and '
-      f'{slower("moon_jax"):.1f} times in moon_jax,\nof which the Xeon had an '
-      'earlier version.')
+      f'{_span(ours).replace(" to ", " and ")} s per round; {len(between)} '
+      'other sides lie between them. Compared with\nthe EPYC above, a round '
+      f'takes {slower(_LOOP):.1f} times as long in the PyTorch loop '
+      f'(processes), and {slower("moon_jax"):.1f} times in\nmoon_jax.')
 
 
 def recipe() -> str:
@@ -349,15 +329,18 @@ def vit() -> str:
   """Speed and memory of ViT-tiny beside PyTorch."""
   data = _measured('vit')
   sides = 'ours', 'theirs', 'processes'
-  memory = [[name, *(f'{_peak(case[side]) / 1e9:.2f}' for side in sides)]
+  memory = [[name, *(f'{_peak(case[side]) / 1e9:.1f}' for side in sides)]
             for name, case in data['cases'].items()]
+  pairs = '; '.join(
+      f'{_span(case["ratios"])} and {_span(case["ratios_to_processes"])}'
+      for case in data['cases'].values())
   return (f'{_against_loop("vit")}\n\n' + markdown(
       [['peak memory, GB', 'moon_jax', 'PyTorch, two threads',
         'PyTorch, two processes'], *memory])
-          + f'\n\nMedians of {_least_repeats(data)} rounds, in which the sides '
-          f'take turns; {data["cpu"].replace("(R)", "")}; PyTorch '
-          f'{data["versions"]["torch"].partition("+")[0]}. Load average before '
-          f'the start: {data["load_average_before"]:.1f}.')
+          + f'\n\nMedians of {_least_repeats(data)} rounds; the sides take '
+          f'turns. Ratios of single rounds, by row: {pairs}.\n'
+          f'{data["cpu"]}; PyTorch {data["versions"]["torch"]}, JAX '
+          f'{data["versions"]["jax"]}.')
 
 
 def cached_features() -> str:
@@ -849,9 +832,13 @@ BLOCKS: dict[str, Callable[[], str]] = {  # that are no function's name
         _measured('peers')['runs']),
     'growth': lambda: peers_report.by_clients(
         _measured('peers_growth')['runs']),
+    'peers_zen5': lambda: peers_report.by_method(
+        _measured('peers_zen5')['runs']),
     'peers_parts': lambda: peers_report.by_part(
-        _measured('peers_epyc')['runs']),
+        _measured('peers_zen5')['runs']),
     'blazefl_own': lambda: blazefl_own.markdown(_measured('blazefl_own')),
+    'blazefl_own_zen1': lambda: blazefl_own.markdown(
+        _measured('blazefl_own_zen1')),
     'cross_device_table': lambda: cross_device_report.markdown(
         _measured('cross_device')),
     'kernels': lambda: kernel_counts.table(
