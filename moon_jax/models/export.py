@@ -3,7 +3,7 @@
 https://github.com/huggingface/peft. PyTorch has A and B transposed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import json
 import pathlib
 from typing import Any
@@ -79,7 +79,8 @@ def save_peft(directory: str | pathlib.Path, model: Model,
 
   Raises:
     UserError: if the network has no adapters, or some that PEFT cannot have:
-      stacked, or of a layer that also trains itself.
+      stacked, or of a layer that also trains itself; or if parameters train
+      that belong to no layer, such as prompts.
 
   Examples:
     >>> moon_jax.save_peft('adapter', adapted, simulation.global_model(),
@@ -94,6 +95,11 @@ def save_peft(directory: str | pathlib.Path, model: Model,
   require(adapted and not wrong, 'model', 'must have adapters of layers that '
           'are not stacked and do not train themselves',
           ', '.join(wrong) or f'none{model.place}', 'Name other layers')
+  require(() not in trained, 'model', 'must train layers only: PEFT has no '
+          'names for other parameters', ', '.join(
+              name for name, x in variables['params'].items()
+              if not isinstance(x, Mapping)),
+          'Do not train them beside the adapters')
   tensors = {}
   for path, x in flat.items():
     name, at = names('/'.join(path[:-1])), path[:-1]

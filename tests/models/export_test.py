@@ -49,3 +49,10 @@ def test_networks_that_cannot_be_exported_are_refused(tmp_path):
   both = mj.lora(whole, 2, 'fc', train='fc1/bias', variables=variables)
   with pytest.raises(mj.UserError, match='got fc1'):
     mj.save_peft(tmp_path, both, both.init(jax.random.key(0), x), x)
+  prompted = mj.lora(
+      mj.bert(3, 9, width=4, num_layers=1, num_heads=1, num_prompts=2), 2,
+      'query', train='prompt|out')
+  tokens = jnp.ones((1, 4), jnp.int32)
+  with pytest.raises(mj.UserError, match='layers only.*got prompt. Do not'):
+    mj.save_peft(tmp_path, prompted, prompted.init(
+        jax.random.key(0), tokens), tokens)
