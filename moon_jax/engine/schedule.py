@@ -131,7 +131,7 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
 
   With `num_steps` above 0, these are the first batches of each client, of as
   many epochs as it needs, instead of all batches of `num_epochs`. Clients with
-  a fraction below 1 take the first of these steps, rounded, at least one.
+  a fraction below 1 take the first of these steps (`partial_steps`).
 
   Each epoch draws one random number per training example, and each client
   sorts its examples by their numbers. So the shuffles of a client do not depend
@@ -146,7 +146,7 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
     num_epochs = -(-num_steps // steps.min(initial=num_steps))
   total = np.where(num_steps, num_steps, steps * num_epochs)
   if fractions is not None:
-    total = np.maximum(1, np.rint(total * np.asarray(fractions)).astype(int))
+    total = partial_steps(total, fractions)
   by_owner, place = _parts(sizes)
   first = np.cumsum(total) - total
   examples = np.concatenate([np.zeros(0, np.int64), *clients]).astype(np.int64)
@@ -164,6 +164,12 @@ def local_batches(clients: Sequence[np.ndarray], num_epochs: int,
     batches[first[owner] + epoch * steps[owner] + step[at],
             place[at] % batch_size] = examples[order]
   return batches, total
+
+
+def partial_steps(num_steps: np.ndarray, fractions: Sequence[float] | np.ndarray
+                  ) -> np.ndarray:
+  """Returns fractions of local steps, rounded, and at least one; int [J]."""
+  return np.maximum(1, np.rint(num_steps * np.asarray(fractions)).astype(int))
 
 
 def _parts(sizes):

@@ -198,15 +198,15 @@ def estimate(specs: Sequence[RoundSpec], configs: Sequence[Config],
   cohorts = [spec.federation.first_cohorts(ROUNDS) for spec in specs]
   counts = [*map(round_spec.mean_counts, cohorts)]
   steps = [*map(round_spec.mean_steps, specs, cohorts)]
-  of_step = flops.of_step(joined)
+  known: dict[tuple, float] = {}
   passes, new_steps, words = zip(*map(_client_evaluation, specs, configs))
   cost = Cost(
       shape, max(config.num_rounds for config in configs), rows,
       sum(map(operator.mul, steps, rounds)) / (shape.num_lanes * rows),
       memory_lib.needs(*specs), groups, words[0],
       [round_spec.traffic(spec, *count) for spec, count in zip(specs, counts)],
-      [(of_step * number / max(num_trained, 1), of_step * number)
-       for number, (num_trained, _) in zip(steps, counts)])
+      [flops.of_clients(flops.of_step(spec, known), number, num_trained)
+       for spec, number, (num_trained, _) in zip(specs, steps, counts)])
   if rates is None:
     return cost
   evaluations = sum(-(-config.num_rounds // config.eval_every)

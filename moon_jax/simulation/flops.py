@@ -18,7 +18,32 @@ from moon_jax.simulation.round_spec import RoundSpec
 _PLATFORM = 'cuda'  # which need not be here: nothing is compiled
 
 
-def of_step(spec: RoundSpec) -> float:
+def of_clients(step: float, num_steps: float, num_trained: float
+               ) -> tuple[float, float]:
+  """Returns the FLOPs of a client in a round, and of all clients of a round.
+
+  Args:
+    step: FLOPs of a local step.
+    num_steps: local steps of all clients of a round, the mean of rounds.
+    num_trained: clients that train in a round, the mean; may be below 1.
+  """
+  of_round = step * num_steps
+  return of_round / num_trained if num_trained else 0., of_round
+
+
+def of_step(spec: RoundSpec, known: dict[tuple, float]) -> float:
+  """Returns the FLOPs of a local step of a run; see `count_step`.
+
+  Runs of one program have other steps if only some clip gradients or use a
+  hyperparameter. `known` has the FLOPs by these, and gets those of `spec`.
+  """
+  key = spec.program.clip_gradients, spec.program.unused_hparams
+  if key not in known:
+    known[key] = count_step(spec)
+  return known[key]
+
+
+def count_step(spec: RoundSpec) -> float:
   """Returns the FLOPs of one local step of one client, on a full batch.
 
   Outputs of frozen models count in each step, also if a round computes them

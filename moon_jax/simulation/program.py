@@ -172,6 +172,7 @@ class Program:
     self._session = functools.partial(
         debugging.session, self.spec.program.debug)
     self._table: Any = None  # that of the last round
+    self._flops: dict[tuple, float] = {}  # see `flops.of_step`
 
   def _new_run(self, spec, clients, *like):
     return Run(
@@ -180,10 +181,12 @@ class Program:
         client_store.read(clients, *np.zeros((2, 1), int))
         if len(spec.federation.new_clients) else ())
 
-  @functools.cached_property
-  def flops_of_step(self) -> float:
-    """The FLOPs of one local step of one client; 0 if not known."""
-    return flops.of_step(self.spec)
+  def flops_of_step(self, run: int) -> float:
+    """Returns the FLOPs of one local step of a client of a run.
+
+    They are those of the run alone; 0 if not known.
+    """
+    return flops.of_step(self.run_at(run).spec, self._flops)
 
   def replace(self, run: int, federation: Federation, directory: str = '',
               spec: RoundSpec | None = None) -> None:

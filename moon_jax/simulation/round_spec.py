@@ -352,9 +352,8 @@ def mean_counts(cohorts: Sequence[Cohort]) -> tuple[float, float]:
 
 def cohort_steps(spec: RoundSpec, cohort: Cohort) -> np.ndarray:
   """Returns the local steps of the clients of a cohort that train, int [J]."""
-  fraction_J = np.array([x for x in cohort.steps_fraction if x > 0])
-  return np.maximum(1, np.rint(
-      spec.steps_C[cohort.trained] * fraction_J)).astype(int)
+  return schedule.partial_steps(
+      spec.steps_C[cohort.trained], [x for x in cohort.steps_fraction if x > 0])
 
 
 def mean_steps(spec: RoundSpec, cohorts: Sequence[Cohort]) -> float:
@@ -538,9 +537,14 @@ class Planner:
     return mean_counts(federation.first_cohorts(max(1, rounds_done)))
 
   def mean_steps(self, run: int, rounds_done: int) -> float:
-    """Returns the local steps per round of all clients; see `mean_counts`."""
+    """Returns the local steps per round of all clients; see `mean_counts`.
+
+    0 if they are not known: a history does not say who took only a part.
+    """
     spec, history = self._specs[run], self.histories[run]
     if history and rounds_done:
+      if spec.federation.rounds.has_partial_work:
+        return 0.
       return float(history.times_trained @ spec.steps_C) / rounds_done
     return mean_steps(spec, spec.federation.first_cohorts(max(1, rounds_done)))
 

@@ -11,7 +11,7 @@ from moon_jax import html
 from moon_jax.engine.state import State
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.models.base import Variables
-from moon_jax.simulation import round_spec
+from moon_jax.simulation import flops, round_spec
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.program import Program
 from moon_jax.simulation.records import Record, RoundRecord
@@ -111,8 +111,9 @@ class Simulation:
     Means over the rounds done (`moon_jax.simulation.flops`); 0 if not known.
     """
     rounds = self.index, self.rounds_done
-    of_round = self.program.flops_of_step * self.planner.mean_steps(*rounds)
-    return of_round / max(self.planner.mean_counts(*rounds)[0], 1), of_round
+    return flops.of_clients(
+        self.program.flops_of_step(self.index),
+        self.planner.mean_steps(*rounds), self.planner.mean_counts(*rounds)[0])
 
   @property
   def client_bytes(self) -> int:

@@ -12,6 +12,7 @@ from moon_jax.data import rounds
 from moon_jax.runs import plan
 from moon_jax.runs import run as run_lib
 from moon_jax.simulation import build, flops, round_spec
+from moon_jax.simulation.program import Program
 from moon_jax.simulation.simulation import Simulation
 
 pytestmark = pytest.mark.usefixtures('counted_flops')
@@ -37,7 +38,7 @@ def test_a_step_of_an_mlp(algorithm, frozen):
       dataclasses.replace(CONFIG, algorithm=algorithm)))
   closed = products(spec.model['params'], 32, lambda name: (
       3 - (name == 'fc1') + frozen * (name != 'out')))
-  assert closed < flops.of_step(spec) < 1.06 * closed
+  assert closed < flops.count_step(spec) < 1.06 * closed
 
 
 def test_loops_count_as_often_as_they_run():
@@ -54,7 +55,7 @@ def test_loops_count_as_often_as_they_run():
 def test_reports_agree():
   """Clients of 359 and 360 examples take 22 steps; one fails, one is slow."""
   federation = build.federation(CONFIG)
-  of_step = flops.of_step(round_spec.alone(federation))
+  of_step = flops.count_step(round_spec.alone(federation))
   steps = 2 * (360 // 32)
   simulation = Simulation(federation)
   assert simulation.flops() == (steps * of_step, 2 * steps * of_step)
@@ -72,4 +73,22 @@ def test_operations_without_a_form_for_gpus_are_not_known(monkeypatch):
 
   spec = round_spec.alone(build.federation(CONFIG))
   monkeypatch.setattr(flops, '_count', refuse)
-  assert flops.of_step(spec) == 0
+  assert flops.count_step(spec) == 0
+
+
+def test_runs_of_one_program_have_the_steps_that_they_have_alone():
+  """The second clips gradients, and the third has no momentum."""
+  configs = [dataclasses.replace(CONFIG, **changes) for changes in (
+      {}, {'gradient_clip': 1.}, {'optimizer': 'sgd(momentum=0)'})]
+  federations = [*map(build.federation, configs)]
+  alone = [Simulation(federation).flops() for federation in federations]
+  assert len({*alone}) == 3
+  program = Program(federations)
+  assert [Simulation(program, run=run).flops() for run in range(3)] == alone
+  assert plan.estimate(
+      [*map(round_spec.alone, federations)], configs).flops == alone
+
+
+def test_rounds_without_clients_do_not_lower_the_flops_of_a_client():
+  assert flops.of_clients(3., 2., .5) == (12., 6.)
+  assert flops.of_clients(3., 0., 0.) == (0., 0.)

@@ -177,6 +177,22 @@ def test_batches_are_at_most_the_largest_client(
   np.testing.assert_array_equal(found.steps_C, 2 * np.array(steps))
 
 
+@pytest.mark.parametrize('is_partial, expected', [(False, 2 * (1 + 2)), (
+    True, 0)])
+def test_steps_that_results_decide_are_counted_or_not_known(
+    is_partial, expected):
+  """A history has the rounds of a client, not the part that it did of them."""
+  federation = tiny_federation.make(
+      batch_size=4, local_epochs=2, rounds=rounds.Rounds(
+          lambda history, run: rounds.Cohort.of([0, 1]), cohort_size=2,
+          needs_history=True, has_partial_work=is_partial))
+  planner = Planner([round_spec.make(federation, 1, 1)])
+  assert planner.mean_steps(0, 0) == 2 * (1 + 2)
+  planner.histories[0] = planner.histories[0]._replace(
+      times_trained=np.array([2, 2, 0]))
+  assert planner.mean_steps(0, 2) == expected
+
+
 def test_local_steps_replace_epochs():
   """On clients of whole batches they are the same rounds."""
   clients = [np.arange(8), np.arange(8, 16)]
