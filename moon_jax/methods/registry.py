@@ -110,10 +110,14 @@ def method(config: Config) -> Method:
   return row
 
 
-def combined(config: Config) -> Algorithm:
-  """Returns the method with its aggregation, without server and privacy."""
+def combined(config: Config, cohort_size: int | None = None) -> Algorithm:
+  """Returns the method with its aggregation, without server and privacy.
+
+  `cohort_size` is that of `make`.
+  """
+  fraction = (cohort_size or config.cohort_size()) / config.num_clients
   run = {'num_clients': config.num_clients, 'num_rounds': config.num_rounds,
-         'participation': config.participation * (1 - _idle_rate(config)),
+         'participation': fraction * (1 - _idle_rate(config)),
          'local_epochs': config.local_epochs}
   algorithm = parts.make('algorithm', config.algorithm, **run)
   if config.algorithm.is_own:
@@ -133,7 +137,7 @@ def make(config: Config, cohort_size: int | None = None) -> Algorithm:
     cohort_size: clients per round, the maximum if rounds differ; by default the
       configuration's.
   """
-  algorithm = combined(config)
+  algorithm = combined(config, cohort_size)
   server_step = parts.make('server', config.server)
   private = parts.make('privacy', config.privacy)
   by_client = isinstance(private, privacy.Client)

@@ -126,6 +126,16 @@ def test_values_of_the_run_are_those_of_all_clients():
   assert registry.make(config).needs['num_clients'] == 8
 
 
+@pytest.mark.parametrize('changes, cohort_size, expected', [
+    ({}, None, 1.), ({'participation': .25}, None, .2),  # rounded down
+    ({'cohort': 'file(path=x)'}, 3, .3),
+    ({'rounds': 'synchronous(dropout_rate=0.5)'}, 4, .2)])
+def test_participation_is_that_of_the_cohorts_that_train(
+    changes, cohort_size, expected):
+  config = Config(algorithm='fedphp', num_clients=10, **changes)
+  assert registry.make(config, cohort_size).hparams['participation'] == expected
+
+
 @pytest.mark.parametrize('count, fraction, hostile', [
     (10, .25, 3), (10, .35, 4), (15, .2, 3), (10, .1, 1), (30, .1, 3)])
 def test_the_server_assumes_the_hostile_clients_that_there_are(
