@@ -20,7 +20,7 @@ import numpy as np
 
 from moon_jax import user_code
 from moon_jax.config import suggest
-from moon_jax.errors import UserError
+from moon_jax.errors import require, UserError
 
 Metric = Callable[[np.ndarray, np.ndarray], Any]
 
@@ -87,21 +87,24 @@ def top5(logits: np.ndarray, labels: np.ndarray) -> float:
   Of equal logits the class with the lower index comes first. Raises UserError
   if there are at most 5 classes.
   """
-  if logits.shape[1] <= 5:
-    raise UserError('metrics=top5', 'needs more than 5 classes',
-                    logits.shape[1], 'Remove top5')
-  best = np.argsort(-logits, axis=1, kind='stable')[:, :5]
-  return float((best == labels[:, None]).any(1).mean())
+  return float((_best_5('top5', logits) == labels[:, None]).any(1).mean())
 
 
 def recall_at_5(logits: np.ndarray, labels: np.ndarray) -> float:
   """Returns the fraction of all labels that are among the 5 largest logits.
 
-  The labels are multilabel, [M, K]. As Recall(top_k=5) of Keras.
+  The labels are multilabel, [M, K]. As Recall(top_k=5) of Keras. Raises
+  UserError if there are at most 5 classes.
   """
-  best = np.argsort(-logits, axis=1, kind='stable')[:, :5]
-  found = np.take_along_axis(labels, best, 1).sum()
+  found = np.take_along_axis(labels, _best_5('recall_at_5', logits), 1).sum()
   return float(found / labels.sum()) if labels.any() else math.nan
+
+
+def _best_5(name, logits):
+  """Returns the classes with the 5 largest logits, int [M, 5]."""
+  require(logits.shape[1] > 5, f'metrics={name}', 'needs more than 5 classes',
+          logits.shape[1], f'Remove {name}')
+  return np.argsort(-logits, axis=1, kind='stable')[:, :5]
 
 
 def ece(logits: np.ndarray, labels: np.ndarray) -> float:

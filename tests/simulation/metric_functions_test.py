@@ -135,8 +135,17 @@ def test_other_results_are_refused(result, words):
   own = {'f1': metrics.f1, 'own': lambda logits, labels: result}
   with pytest.raises(UserError, match=words):
     metrics.names(own, LABELS, 4)
-  with pytest.raises(UserError, match='top5 needs more than 5 classes; got 4'):
-    metrics.names({'top5': metrics.top5}, LABELS, 4)
+
+
+@pytest.mark.parametrize('name, labels, task', [
+    ('top5', LABELS, 'classification'),
+    ('recall_at_5', np.eye(5, dtype=np.int32), 'multilabel')])
+def test_all_of_five_classes_would_be_among_the_five_largest(
+    name, labels, task):
+  metric = {name: metrics.BUILT_IN[name]}
+  with pytest.raises(UserError, match=(
+      f'{name} needs more than 5 classes; got 5. Remove {name}')):
+    metrics.names(metric, labels, 5, task)
 
 
 def test_a_metric_cannot_change_what_the_next_one_sees():
