@@ -258,7 +258,8 @@ class CodeCarbon(_FileLogger):
   def start(self, run: RunInfo) -> None:
     super().start(run)
     self._rounds_before = run.rounds_done
-    self._open()
+    if run.rounds_done < run.config['num_rounds']:  # it trains
+      self._open()
 
   def __enter__(self):
     self._open()

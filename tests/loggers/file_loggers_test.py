@@ -21,7 +21,8 @@ def line(number, **more):
 
 
 def info(path, rounds_done=0):
-  return mj.loggers.RunInfo(path, {'mu': 1.}, rounds_done, {'round': 0})
+  return mj.loggers.RunInfo(
+      path, {'mu': 1., 'num_rounds': 4}, rounds_done, {'round': 0})
 
 
 def test_csv_has_a_row_per_round_and_columns_that_come_later(tmp_path):
@@ -119,6 +120,17 @@ def test_codecarbon_measures_rounds_that_are_trained(tmp_path):
     time.sleep(.1)
     logger(Record(1, {'train_loss': 2.}, .1))
   assert float(rows(tmp_path / 'loop.csv')[0]['kwh']) > 0
+
+
+def test_codecarbon_of_a_finished_run_measures_nothing(tmp_path, monkeypatch):
+  opened = []
+  monkeypatch.setattr(mj.loggers, 'require_package', lambda *names: None)
+  monkeypatch.setattr(
+      mj.loggers.CodeCarbon, '_open', lambda self: opened.append(self))
+  for done in 4, 3:
+    logger = mj.loggers.CodeCarbon()
+    logger.start(info(tmp_path, rounds_done=done))
+  assert opened == [logger]
 
 
 def test_one_logger_serves_several_runs(tmp_path):
