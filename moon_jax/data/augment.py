@@ -5,7 +5,7 @@ accepts any inputs.
 """
 
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from annotated_types import Ge, Gt, Le
 import jax
@@ -124,7 +124,18 @@ def add_noise(key: jax.Array, inputs: jax.Array,
 
 
 # Functions of --augmentation, which return what is done after the above to
-# normalized inputs: (key, inputs) -> inputs, or None for nothing.
+# normalized inputs: (key, inputs) -> inputs, `Mixup`, or None for nothing. A
+# local step calls a function of its batch: (key, Batch) -> Batch.
+
+
+class OfInputs(NamedTuple):
+  """A function of the inputs of a batch, as one of the batch."""
+
+  function: Callable[[jax.Array, jax.Array], jax.Array]
+
+  def __call__(self, key: jax.Array, batch: Any) -> Any:
+    """Returns the `Batch` with other inputs."""
+    return batch._replace(inputs=self.function(key, batch.inputs))
 
 
 def usual() -> None:
@@ -300,13 +311,12 @@ class Mixup(NamedTuple):
 
   alpha: float
 
-  def __call__(self, key: jax.Array, inputs: jax.Array, labels: jax.Array,
-               mask_B: jax.Array
-               ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """Returns mixed inputs, the labels of the partners [B, ...], and lambda.
+  def __call__(self, key: jax.Array, batch: Any) -> Any:
+    """Returns the `Batch` with mixed inputs, and with `Batch.mixed`.
 
     Each real example is the partner of one; padding is its own.
     """
+    inputs, mask_B = batch.inputs, batch.mask
     order_key, weight_key = jax.random.split(key)
     is_real_B = mask_B > 0
     # The real examples in random order, and then padding.
@@ -315,8 +325,9 @@ class Mixup(NamedTuple):
     partner_B = jnp.where(is_real_B, order_B[jnp.cumsum(is_real_B) - 1],
                           jnp.arange(len(mask_B)))
     weight = jax.random.beta(weight_key, self.alpha, self.alpha)
-    return (weight * inputs + (1 - weight) * inputs[partner_B],
-            (labels[partner_B], weight))
+    return batch._replace(
+        inputs=weight * inputs + (1 - weight) * inputs[partner_B],
+        mixed=(batch.labels[partner_B], weight))
 
 
 @checked

@@ -56,8 +56,8 @@ class RoundProgram(NamedTuple):
   clip_gradients: bool = False  # whether to clip them to hparams gradient_clip
   unused_hparams: tuple[str, ...] = ()  # see moon_jax.optimizers.make
   topology: Topology = STAR
-  # key, normalized inputs; or `augment.Mixup`
-  augmentation: Callable[..., Any] | None = None
+  augmentation: Callable[[jax.Array, Batch], Batch] | None = None  # key, batch
+  # of normalized inputs
   debug: bool = False  # whether rounds run in plain Python
 
 
@@ -150,13 +150,9 @@ def step(program: RoundProgram, lane: Lane, job: Job, step_in_job: jax.Array,
                             program.augment_fn(key, stored.inputs)))
   if stored.noise_std is not None:
     inputs = augment.add_noise(key, inputs, stored.noise_std)
-  mixed, augment_key = None, jax.random.fold_in(key, _AUGMENT)
-  if isinstance(program.augmentation, augment.Mixup):
-    inputs, mixed = program.augmentation(
-        augment_key, inputs, stored.labels, mask_B)
-  elif program.augmentation is not None:
-    inputs = program.augmentation(augment_key, inputs)
-  batch = Batch(inputs, stored.labels, mask_B, step=step_in_job, mixed=mixed)
+  batch = Batch(inputs, stored.labels, mask_B, step=step_in_job)
+  if program.augmentation is not None:
+    batch = program.augmentation(jax.random.fold_in(key, _AUGMENT), batch)
   if frozen_B is None:
     frozen_B = program.algorithm.frozen(program.model, batch, job.view)
   batch = batch._replace(

@@ -176,8 +176,8 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
       keep_models=(federation.evaluate_clients or federation.keep_local_models
                    or len(federation.new_clients) > 0
                    or federation.topology.needs_updates),
-      topology=watch(federation.topology), augmentation=federation.augmentation,
-      debug=federation.debug,
+      topology=watch(federation.topology),
+      augmentation=_augmentation(federation), debug=federation.debug,
       clip_gradients=federation.gradient_clip > 0,
       unused_hparams=tuple(
           name for name in ('momentum', 'weight_decay')
@@ -438,6 +438,13 @@ def _shard_size(federations, shape):
     return min(num_train, int(np.sort(sizes)[-shape.jobs_per_device:].sum()))
   return training_set.shard_size(
       shape, min(f.local_epochs for f in federations), num_train)
+
+
+def _augmentation(federation):
+  """Returns the function of the batches of local steps; None for none."""
+  made = federation.augmentation
+  return made if made is None or isinstance(made, augment.Mixup) else (
+      augment.OfInputs(made))
 
 
 def _normalize_fn(data):

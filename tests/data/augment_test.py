@@ -224,11 +224,13 @@ def test_mixup_equals_a_loop_and_leaves_padding_out():
 
   @jax.jit
   def run(key):
-    x, mixed = augment.mixup(.4)(key, jnp.array(inputs), jnp.arange(8), mask)
-    partner, weight = mixed
-    batch = Batch(x, labels, mask, mixed=(jnp.array(labels)[partner], weight))
-    return x, partner, weight, tasks.CLASSIFICATION.loss(
-        jnp.array(logits), batch)
+    batch = augment.mixup(.4)(
+        key, Batch(jnp.array(inputs), jnp.arange(8), mask))
+    partner, weight = batch.mixed
+    mixed = batch._replace(
+        labels=labels, mixed=(jnp.array(labels)[partner], weight))
+    return batch.inputs, partner, weight, tasks.CLASSIFICATION.loss(
+        jnp.array(logits), mixed)
 
   keys = jax.random.split(jax.random.key(0), 500)
   made = [np.asarray(x) for x in jax.vmap(run)(keys)]
