@@ -1,17 +1,16 @@
 """BlazeFL's own benchmark, with the classes of its quickstart.
 
 Its partition, data set with transforms, network, server and trainers; only the
-loop over rounds is here. Each round ends with an evaluation, as there, and its
-processes are spawned in each round.
+loop over rounds is that of `blazefl_side`. Each round ends with an evaluation,
+as there, and its processes are spawned in each round.
 """
 
 import pathlib
 import sys
-import time
 
 from blazefl.contrib import fedavg
-from blazefl.core import IPCMode
 from blazefl.reproducibility import setup_reproducibility
+import blazefl_side
 import side
 import torch
 
@@ -35,26 +34,11 @@ def train(task):
           num_shards=task['num_shards'])}
   server = fedavg.FedAvgBaseServerHandler(
       global_round=task['num_rounds'], sample_ratio=1., **common)
-  common |= {'epochs': task['local_epochs'], 'lr': task['learning_rate']}
-  if task['is_threaded']:
-    trainer = fedavg.FedAvgThreadPoolClientTrainer(
-        num_parallels=task['workers'], **common)
-  elif task['workers'] > 1:
-    trainer = fedavg.FedAvgProcessPoolClientTrainer(
-        share_dir=scratch / 'share', state_dir=scratch / 'state',
-        num_parallels=task['workers'], ipc_mode=IPCMode.SHARED_MEMORY,
-        **common)
-  else:
-    trainer = fedavg.FedAvgBaseClientTrainer(**common)
-  seconds, accuracies = [], []
-  while not server.if_stop():
-    start = time.perf_counter()
-    clients = server.sample_clients()
-    trainer.local_process(server.downlink_package(), clients)
-    for package in trainer.uplink_package():
-      server.load(package)
-    accuracies.append(server.get_summary()['server_acc'])
-    seconds.append(time.perf_counter() - start)
+  accuracies = []
+  seconds = blazefl_side.rounds(
+      task, server, fedavg.FedAvgBaseClientTrainer, common | {
+          'epochs': task['local_epochs'], 'lr': task['learning_rate']},
+      lambda: accuracies.append(server.get_summary()['server_acc']))
   return {'round_seconds': seconds, 'accuracies': accuracies}
 
 

@@ -65,7 +65,21 @@ def train(task, data):
       'dataset': Clients(task, data), 'seed': 0}
   server = fedavg.FedAvgBaseServerHandler(
       global_round=task['num_rounds'], sample_ratio=1., **common)
-  common |= {'epochs': 1, 'lr': task['learning_rate']}
+  seconds = rounds(task, server, Trainer, common | {
+      'epochs': 1, 'lr': task['learning_rate']})
+  return {'round_seconds': seconds}, server.model
+
+
+def rounds(task, server, single, common, end=lambda: None):
+  """Trains all rounds, and returns the seconds of each.
+
+  Args:
+    task: has the number of workers, and whether they are threads.
+    server: decides the clients of each round, and when to end.
+    single: the class of the trainer without parallelism.
+    common: arguments of all trainers.
+    end: called at the end of each round, whose seconds it takes, too.
+  """
   scratch, workers = pathlib.Path(task['scratch']), task['workers']
   if task['is_threaded']:
     trainer = fedavg.FedAvgThreadPoolClientTrainer(
@@ -75,7 +89,7 @@ def train(task, data):
         share_dir=scratch / 'share', state_dir=scratch / 'state',
         num_parallels=workers, ipc_mode=IPCMode.SHARED_MEMORY, **common)
   else:
-    trainer = Trainer(**common)
+    trainer = single(**common)
   seconds = []
   while not server.if_stop():
     start = time.perf_counter()
@@ -83,8 +97,9 @@ def train(task, data):
     trainer.local_process(server.downlink_package(), clients)
     for package in trainer.uplink_package():
       server.load(package)
+    end()
     seconds.append(time.perf_counter() - start)
-  return {'round_seconds': seconds}, server.model
+  return seconds
 
 
 if __name__ == '__main__':
