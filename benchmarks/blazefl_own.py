@@ -111,11 +111,11 @@ def train(fields: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
           'num_parameters': simulation.num_parameters}
 
 
-def multiples(results: dict[str, Any]) -> list[float]:
-  """Returns each BlazeFL mode's seconds over moon_jax's, without compiling."""
-  rows = _rows(results)
-  ours = statistics.fmean(_seconds(rows.pop('moon_jax')))
-  return [statistics.fmean(_seconds(runs)) / ours for runs in rows.values()]
+def multiple(results: dict[str, Any], side: str) -> float:
+  """Returns a side's seconds over those of moon_jax, without compiling."""
+  theirs, ours = (statistics.fmean(_seconds(_rows(results)[name]))
+                  for name in (side, 'moon_jax'))
+  return theirs / ours
 
 
 def markdown(results: dict[str, Any]) -> str:

@@ -44,6 +44,9 @@ _GRAPHS = ('--xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,'
 _COMPILE_LIMIT = {1: 240, 2: 420}  # seconds, by wave
 _MAX_KERNELS = 60  # of a profile that its result lists
 
+# Parts that experiments/evidence.py reads.
+MOON, GOLDEN = 'rounds: moon', 'tests: golden vectors'
+
 
 def parts(data_dir: str, device: str, is_tiny: bool) -> dict[str, Task]:
   """Returns the task of each part by its name: its kind and its fields."""
@@ -73,11 +76,11 @@ def parts(data_dir: str, device: str, is_tiny: bool) -> dict[str, Task]:
     found[f'{kind}: {name}'] = task
 
   golden = ['tests/golden_test.py']
-  add('tests', 'golden vectors', limit=90, more={
+  add(*GOLDEN.split(': '), limit=90, more={
       'words': golden + ['-k', 'fedavgm'] * is_tiny})
   moon = {'local_epochs': 10}
-  add('rounds', 'moon', **moon)
-  add('profile', 'moon', more={'of': 'rounds: moon'}, **moon)
+  add(*MOON.split(': '), **moon)
+  add('profile', 'moon', more={'of': MOON}, **moon)
   few_steps = {'batch_size': 100} if is_tiny else {}  # PyTorch's are slow
   add('pytorch', 'moon', limit=90, local_epochs=1, **few_steps)
   for runs in 4, 14:

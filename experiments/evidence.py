@@ -19,6 +19,7 @@ import textwrap
 from typing import Any
 
 from benchmarks import bench, blazefl_own, kernel_counts
+from benchmarks import gpu as gpu_benchmark
 from benchmarks.cross_device import report as cross_device_report
 from benchmarks.peers import report as peers_report
 from experiments import kept
@@ -168,7 +169,7 @@ def speed() -> str:
       and (x := _multiple(measurement, name, algorithm))], '.1f')
   ours, theirs = _cross_device_seconds()
   own, own_before = (
-      blazefl_own.multiples(_measured(name))[0]
+      blazefl_own.multiple(_measured(name), 'BlazeFL, processes')
       for name in ('blazefl_own', 'blazefl_own_zen1'))
   before = lambda side: _span(_ratios_of_passes('peers_zen1', side))
   return _filled(
@@ -387,6 +388,11 @@ def scaling_short() -> str:
   return bench.scaling_markdown({title: points})
 
 
+# The part of an earlier version of benchmarks/gpu.py.
+_GPU_MOON_BEFORE = 'speed: moon, 10 lanes'
+_NUM_CIFAR10 = 50_000  # training images, or as many of noise
+
+
 def _gpu_seconds(line):
   """Returns the median round of a part's result, NaN if it has no rounds."""
   rounds = line.get('result', {}).get('ours', {}).get('repeats', ())
@@ -395,17 +401,20 @@ def _gpu_seconds(line):
 
 def gpu_short() -> str:
   device, *lines = [line for line in _measured('gpu') if 'result' in line]
-  seconds = [_gpu_seconds(line) for line in lines
-             if line['part'] == 'speed: moon, 10 lanes']
-  golden = [line['result'] for line in lines
-            if line['part'] == 'tests: golden vectors'][-1]
+  of = lambda part: [line for line in lines if line['part'] == part]
+  moon = of(gpu_benchmark.MOON) or of(_GPU_MOON_BEFORE)
+  seconds = sorted(f'{_gpu_seconds(line):.2f}' for line in moon)
+  epochs = round(moon[0]['result']['ours']['repeats'][0]['num_examples']
+                 / _NUM_CIFAR10)
+  golden = of(gpu_benchmark.GOLDEN)[-1]['result']
   how = f', {failed} fail' if (failed := len(golden['failures'])) else ''
+  several = ' with two settings of XLA_FLAGS' * (len(seconds) > 1)
   return (
       f'On one {device["result"]["device"]} {golden["passed"]} golden tests '
-      f'pass{how}, and a round of MOON (10 clients, one epoch of 50,000 noise '
-      f'images) takes {min(seconds):.2f} or {max(seconds):.2f} s with two '
-      'settings of XLA_FLAGS ([measurements]'
-      '(experiments/results/README.md#gpu)).')
+      f'pass{how}, and a round of MOON (10 clients, '
+      f'{"one epoch" if epochs == 1 else f"{epochs} epochs"} of '
+      f'{_NUM_CIFAR10:,} noise images) takes {" or ".join(seconds)} '
+      f's{several} ([measurements](experiments/results/README.md#gpu)).')
 
 
 def gpu() -> str:

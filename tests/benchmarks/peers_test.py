@@ -75,7 +75,7 @@ def test_blazefls_benchmark_has_ratios_with_and_without_compiling():
   assert [row[:5] for row in rows] == [
       ['moon_jax', '10.00', '1.00', '5.0', '1.00'],
       ['BlazeFL', '30.00', '3.00', '0.0', '2.00']]
-  assert blazefl_own.multiples(results) == [3.]
+  assert blazefl_own.multiple(results, 'BlazeFL') == 3.
 
 
 @pytest.mark.skipif(not PYTHON, reason='needs MOON_JAX_PEERS_PYTHON')
