@@ -87,8 +87,6 @@ def load(data_dir: FromRun[str] = '', label: str = '', client: str = '',
   Raises:
     UserError: naming the file and the line, if a file or a value is invalid.
   """
-  require(len(delimiter) == 1, 'delimiter', 'must be one character',
-          repr(delimiter), "delimiter=';' is usual in Europe")
   check = arrays.Check(setting('dataset', 'csv'))
   return assemble(
       check, pathlib.Path(data_dir).stem or 'csv',
@@ -103,10 +101,13 @@ def assemble(check: arrays.Check, name: str, tables: Sequence[Table],
              drop: str = '', categorical: str = '', categories: str = 'one_hot',
              missing: str = 'mean', task: str = 'classification',
              time: str = '', test_fraction: float = 0.2,
-             features_fn: Callable | None = None) -> Dataset:
+             features_fn: Callable | None = None,
+             has_names: bool = False) -> Dataset:
   """Returns the data set of tables with the same columns; see `load`.
 
-  `features_fn` makes inputs of the columns, instead of `_features`.
+  `features_fn` makes inputs of the columns, instead of `_features`. With
+  `has_names` labels are the names of classes, such as those of folders, also if
+  they look like numbers or missing values.
   """
   _check_same_columns(check, tables)
   columns = {key: [value for table in tables for value in table.columns[key]]
@@ -127,6 +128,9 @@ def assemble(check: arrays.Check, name: str, tables: Sequence[Table],
       _check_column(check, option, column, tables[0])
   check(label not in listed['inputs'], 'inputs must not have the label', label,
         'Remove it')
+  both = [name for name in listed['drop'] if name in listed['inputs']]
+  check(not both, 'inputs and drop must name different columns',
+        ', '.join(both), 'Remove one of them')
   of_rows = lambda values: np.repeat(
       values, [len(table.lines) for table in tables])
   part = of_rows([table.part for table in tables])
@@ -144,7 +148,8 @@ def assemble(check: arrays.Check, name: str, tables: Sequence[Table],
       missing=missing)
   x, loaded, what = features_fn(
       check, {key: columns[key] for key in names}, ~is_test, at)
-  y, labels, kind = _labels(check, columns, label, task, ~is_test, at)
+  y, labels, kind = _labels(
+      check, columns, label, task, ~is_test, at, has_names)
   loaded |= labels
   for key, rows in ('train', order[~is_test[order]]), (
       'test', order[is_test[order]]):
@@ -195,6 +200,8 @@ def read(check: arrays.Check, path: pathlib.Path, delimiter: str,
   A file without names of columns needs a `header`; lines of one field, such as
   comments, are left out of it.
   """
+  require(len(delimiter) == 1, 'delimiter', 'must be one character',
+          repr(delimiter), "delimiter=';' is usual in Europe")
   reader = csv.reader(
       io.StringIO(read_text(check, path), newline=''), delimiter=delimiter,
       skipinitialspace=True, strict=True)
@@ -308,10 +315,10 @@ def test_rows(owners, order, fraction):
   return is_test
 
 
-def _labels(check, columns, name, task, is_train, at):
+def _labels(check, columns, name, task, is_train, at, has_names):
   """Returns labels [N], what else a data set needs, and a description."""
-  values = _complete(check, columns, name, at)
-  numbers = all(map(_is_number, values))
+  values = columns[name] if has_names else _complete(check, columns, name, at)
+  numbers = not has_names and all(map(_is_number, values))
   if numbers:  # one class may be 1 in a file and 1.0 in another
     values = [f'{float(x):.15g}' for x in values]
   if task == 'regression':
@@ -323,17 +330,18 @@ def _labels(check, columns, name, task, is_train, at):
         'task': 'regression', 'class_names': [name]}, f'target {name}'
   ordered = sorted({x for x, used in zip(values, is_train) if used},
                    key=float if numbers else str)
-  check(len(ordered) <= max(20, is_train.sum() // 2), f'label={name} must have '
-        'classes that repeat', f'{len(ordered):,} different values in '
-        f'{is_train.sum():,} training rows', 'Give another column, or '
-        'task=regression for numbers')
+  check(has_names or len(ordered) <= max(20, is_train.sum() // 2),
+        f'label={name} must have classes that repeat',
+        f'{len(ordered):,} different values in {is_train.sum():,} training '
+        'rows', 'Give another column, or task=regression for numbers')
   code = {text: i for i, text in enumerate(ordered)}
   row = next((i for i, x in enumerate(values) if x not in code), None)
-  check(row is None, f'label={name} must have only classes of training rows',
+  title = 'folders' if has_names else f'label={name}'
+  check(row is None, f'{title} must have only classes of training rows',
         f'{values[row]!r} in {at(row)}' if row is not None else '',
         'Add training rows of the class, or remove the row')
   return np.array([code[x] for x in values]), {'class_names': ordered}, (
-      f'{len(ordered)} classes from {name}')
+      f'{len(ordered)} classes from {"folders" if has_names else name}')
 
 
 def _features(check, columns, is_train, at, categorical, categories, missing):

@@ -58,8 +58,14 @@ def load(data_dir: FromRun[str] = '', tokenizer: str = '', label: str = '',
   check = arrays.Check(setting('dataset', 'text'))
   read, num_tokens = _reader(check, tokenizer, length, pad_token, pad_side)
   root = files.user_path(data_dir, 'data_dir')
-  paths = sorted(root.rglob('*.txt')) if data_dir and root.is_dir() else []
+  # Beside train.csv others have a list of classes, classes.txt.
+  paths = sorted(root.rglob('*/*.txt')) if data_dir and root.is_dir() else []
   if paths:
+    for name, value, default in (
+        ('label', label, ''), ('text', text, ''), ('client', client, ''),
+        ('columns', columns, ''), ('delimiter', delimiter, ',')):
+      check(value == default, f'{name} is for CSV files',
+            f'{value!r} and folders of texts, such as {paths[0]}', 'Remove it')
     found = [
         tables.Table(path, {'class': [str(name)], 'text': [
             tables.read_text(check, path)]}, [1], part, owner)
@@ -73,7 +79,7 @@ def load(data_dir: FromRun[str] = '', tokenizer: str = '', label: str = '',
             data_dir, 'text', ', or of folders of *.txt')]
   dataset = tables.assemble(
       check, root.stem, found, label, client, text, test_fraction=test_fraction,
-      features_fn=read)
+      features_fn=read, has_names=bool(paths))
   return dataset._replace(num_tokens=num_tokens)
 
 

@@ -140,6 +140,8 @@ SOME = HEAD + '1,a,2,x\n3,b,4,y\n' * 3
 @pytest.mark.parametrize('call, files, words', [
     ('csv(label=il)', {'a': SOME}, ["'il'", 'a.csv, line 1', 'mean ill?']),
     ('csv(label=ill, inputs="age,ill")', {'a': SOME}, ['label', 'inputs']),
+    ('csv(label=ill, inputs="age,ward", drop="ward,score")', {'a': SOME},
+     ['inputs and drop', 'got ward. Remove']),
     ('csv(label="age,ill")', {'a': SOME}, ["'age,ill'", 'name a column']),
     ('csv(label=ill, time="age,score")', {'a': SOME}, ["'age,score'"]),
     ('csv(label=ill)', {'a': SOME + '5,a,1_000,x\n'}, ["'1_000'", 'line 8']),

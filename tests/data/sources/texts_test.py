@@ -51,10 +51,31 @@ def test_folders_of_clients(here):
   assert data.num_tokens == len(WORDS) and len(data.test_labels) == 2
 
 
+def test_names_of_folders_are_no_values_of_a_table(here):
+  """Neither numbers, of which 007 is 7, nor missing values."""
+  for name in '007', '1e1', 'NA':
+    for i in range(2):
+      write(here / f'mails/{name}/{i}.txt', 'the game')
+  data = load('mails')
+  assert data.class_names == ('007', '1e1', 'NA')
+  assert sorted([*data.train_labels, *data.test_labels]) == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize('name, value', [
+    ('label', 'class'), ('text', 'text'), ('client', 'bob'), ('columns', 'a,b'),
+    ('delimiter', ';')])
+def test_arguments_of_csv_files_are_refused_for_folders(name, value, here):
+  write(here / 'mails/won/a.txt', 'the game')
+  with pytest.raises(UserError, match=(
+      f'{name} is for CSV files; got .{value}. and .*a.txt. Remove it')):
+    load('mails', f', {name}="{value}"')
+
+
 def test_the_form_of_ag_news(here):
   write(here / 'news/train.csv', '"3","The game","was ""lost"", the end"\n'
         '"1","game","was"\n')
   write(here / 'news/test.csv', '"1","lost",""\n')
+  write(here / 'news/classes.txt', 'World\nSports\n')
   data = load('news', ', columns="class,title,description", pad_side=left')
   assert data.train_inputs.tolist() == [[2, 0, 5, 6, 3], [1, 2, 5, 6, 3]]
   assert data.test_inputs.tolist() == [[1, 1, 2, 7, 3]]
@@ -78,6 +99,12 @@ def test_errors_name_the_file(call, words, here):
           '"special": true', '"special": false', 1))
   with pytest.raises(UserError, match=words):
     mj.load_dataset(call, 'mails')
+
+
+def test_delimiters_of_several_characters_are_refused(here):
+  write(here / 'news.csv', 'class::text\n1::game\n')
+  with pytest.raises(UserError, match="must be one character; got '::'"):
+    load('news.csv', ', delimiter="::"')
 
 
 def test_a_place_without_texts(here):
