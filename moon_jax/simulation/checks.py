@@ -58,6 +58,7 @@ def validate(config: Config) -> Config:
   _check_cohort(config)
   _check_rounds(config)
   _check_arithmetic(config)
+  _check_tokens(config)
   _check_updates(config)
   _check_privacy(config)
   _check_evaluation(config)
@@ -299,6 +300,21 @@ def _check_arithmetic(config):
           f'Give {setting("model.convolution")}=im2col, or '
           f'{setting("model.dtype")}=bfloat16 without '
           f'{setting("model.precision")}')
+
+
+def _check_tokens(config):
+  """Checks that a network knows the token that fills texts, and its side."""
+  call = parts.dataset_call(config.dataset)
+  if not call or call.name != 'text' or config.model.name not in (
+      'bert', 'gpt2'):
+    return
+  texts, source = parts.arguments('dataset', call), _shown(config, 'dataset')
+  require(texts['pad_side'] == 'right', _given(config, 'dataset'),
+          f'must have pad_side=right for {setting("model", config.model.name)}',
+          texts['pad_side'], 'Remove pad_side')
+  token, known = texts['pad_token'], config.args('model')['pad_token']
+  require(known == token, 'model.pad_token', f'must be {token}, the pad_token '
+          f'of {source}', known, f'Give {setting("model.pad_token", token)}')
 
 
 def _check_updates(config):
