@@ -424,8 +424,11 @@ class Config:
 
   def files(self) -> dict[str, str]:
     """Returns the paths of files that parts name, as {'cohort.path': path}."""
-    return {f'{kind}.{name}': path for kind in PARTS
-            for name, path in parts.files(kind, getattr(self, kind)).items()}
+    calls = {kind: getattr(self, kind) for kind in PARTS}
+    if dataset := parts.written_dataset_call(self.dataset):
+      calls['dataset'] = dataset
+    return {f'{kind}.{name}': path for kind, call in calls.items()
+            for name, path in parts.files(kind, call).items()}
 
   def command(self) -> str:
     """Returns the command of this run, without --workdir and --data_dir.

@@ -214,9 +214,18 @@ def dataset_call(text: Any) -> Part | None:
   Raises:
     UserError: if there is no such data set, or it has not these arguments.
   """
+  call = written_dataset_call(text)
+  return call and normal('dataset', call)
+
+
+def written_dataset_call(text: Any) -> Part | None:
+  """Returns the call that --dataset=NAME(...) is, perhaps of another version.
+
+  None for others.
+  """
   if not isinstance(text, str) or not re.match(r'\s*\w+\s*\(', text):
     return None
-  return normal('dataset', parse('dataset', text))
+  return parse('dataset', text)
 
 
 def parse_arguments(text: str) -> dict[str, Any]:

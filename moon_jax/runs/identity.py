@@ -26,12 +26,14 @@ IDENTITY = tuple(name for name, facts in FACTS.items()
 def settings(config: Config) -> dict[str, Any]:
   """Returns the settings that identify a validated configuration.
 
-  Files of parts count by their content, which is hashed into the inputs of a
-  run, and not by their paths.
+  Files of parts and of the data set count by their content, which is hashed
+  into the inputs of a run, and not by their paths.
   """
   fields = config.to_dict()
   for kind in PARTS:
     fields[kind] = str(parts.without_files(kind, getattr(config, kind)))
+  if call := parts.written_dataset_call(config.dataset):
+    fields['dataset'] = str(parts.without_files('dataset', call))
   if fields['partition_seed'] == fields['seed']:  # as without it
     fields['partition_seed'] = -1
   return {name: fields[name] for name in IDENTITY}

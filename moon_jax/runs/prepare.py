@@ -85,6 +85,8 @@ def inputs_of(config: Config, call: Callable[..., Any]) -> dict[str, str]:
              'topology': registry.topology_of}
   for name, path in config.files().items():
     kind = name.partition('.')[0]
+    if kind == 'dataset':  # below, by the data that are made with it
+      continue
     if kind in readers:
       readers[kind](config)  # reports errors in the file first
     place = files.user_path(path, name)

@@ -9,7 +9,7 @@ import pytest
 from moon_jax.config import Config, flags_with, KINDS, PARTS, parts
 from moon_jax.data.client_tests import ClientTests
 from moon_jax.errors import UserError
-from moon_jax.runs import identity, prepare
+from moon_jax.runs import grid, identity, prepare
 from moon_jax.runs.identity import check_same_run, fingerprint
 from moon_jax.simulation import checks
 
@@ -58,6 +58,11 @@ def test_arguments_of_parts_identify_a_run():
   file = 'lognormal(spread={}, availability_file={})'.format
   assert fingerprint(Config(clock=file(2, 'a'))) == fingerprint(
       Config(clock=file(2, 'b'))) != fingerprint(Config(clock=file(3, 'b')))
+  texts = [checks.validate(Config(dataset=f'text(tokenizer={path})'))
+           for path in 'ab']
+  assert fingerprint(texts[0]) == fingerprint(texts[1]) != of(
+      dataset='text(tokenizer=a, length=9)')
+  assert grid.key(texts[0]) != grid.key(texts[1])  # in a sweep
 
 
 def test_a_seed_of_the_partition_that_is_the_seed_changes_nothing():

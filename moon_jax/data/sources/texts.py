@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Lt
 import numpy as np
 
-from moon_jax.config.parts import checked, FromRun
+from moon_jax.config.parts import checked, File, FromRun
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files
 from moon_jax.data.sources import arrays, folders, tables
@@ -25,7 +25,7 @@ _CHUNK = 10_000  # texts of which the library's objects are kept at once
 
 
 @checked
-def load(data_dir: FromRun[str] = '', tokenizer: str = '', label: str = '',
+def load(data_dir: FromRun[str] = '', tokenizer: File = '', label: str = '',
          text: str = '', client: str = '', columns: str = '',
          length: Annotated[int, Ge(1)] = 128,
          pad_token: Annotated[int, Ge(0)] = 0,

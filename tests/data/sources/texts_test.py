@@ -4,6 +4,8 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.errors import UserError
+from moon_jax.runs import prepare
+from moon_jax.simulation import checks
 
 tokenizers = pytest.importorskip(
     'tokenizers', reason="pip install 'moon_jax[text]'")
@@ -81,6 +83,22 @@ def test_the_form_of_ag_news(here):
   assert data.test_inputs.tolist() == [[1, 1, 2, 7, 3]]
   assert data.class_names == ('1', '3')
   assert data.train_labels.tolist() == [1, 0]
+
+
+def test_the_content_of_a_tokenizer_is_an_input_of_a_run(here):
+  """The path is not; the other file has two words in the other order."""
+  write(here / 'mails/won/a.txt', 'the game')
+  write(here / 'mails/won/b.txt', 'game')
+  text = (here / 'tokenizer.json').read_text()
+  write(here / 'same/tokenizer.json', text)
+  write(here / 'other/tokenizer.json', text.replace('"the"', '"x"').replace(
+      '"game"', '"the"').replace('"x"', '"game"'))
+  own, same, other = (prepare.inputs_of(checks.validate(mj.Config(
+      dataset=f'text(tokenizer={path}, length=5, pad_token=1)',
+      data_dir='mails', num_clients=1)), prepare.once())
+                      for path in ('.', 'same', 'other'))
+  assert own == same and own.keys() == {'dataset'}
+  assert own != other
 
 
 @pytest.mark.parametrize('call, words', [
