@@ -12,9 +12,9 @@ recipe   The paper's CIFAR-10 setting (10 clients, Dirichlet 0.5, the split of
 resnets  The same sides with ResNet-18 and ResNet-50, without augmentation: two
          clients of 128 examples, batches of 64.
 vit      The same sides with ViT-tiny, without augmentation: ten clients, each
-         of which takes a step on 32 examples. Images of 32x32 are 8x8 patches.
-         moon_jax has ten lanes, or as many as it chooses. PyTorch's network is
-         timm's.
+         of which takes a step on 32 examples, and images of 32x32 in patches of
+         4x4. moon_jax has ten lanes, or as many as it chooses. PyTorch's
+         network is timm's. No check that both sides agree comes first.
 scaling  moon_jax alone, in three tables, because examples per second are
          comparable only at the same batch size. Two tables split all examples
          iid over the clients, which all take part in each round: in batches of

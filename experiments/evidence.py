@@ -171,30 +171,35 @@ def speed() -> str:
   own, own_before = (
       blazefl_own.multiple(_measured(name), 'BlazeFL, processes')
       for name in ('blazefl_own', 'blazefl_own_zen1'))
-  before = lambda side: _span(_ratios_of_passes('peers_zen1', side))
+  slow, fast = sorted(_ratios_of_passes('peers_zen1', _LOOP))
+  num_faster, num_measured = _faster_than_slowest('peers_zen1')
   return _filled(
       "**Speed** on two CPU cores, with CIFAR-10, MOON's small CNN and "
       f'{peers_report.CLIENTS} clients. On an AMD EPYC of Zen 5, a round of '
       'FedAvg in PFLlib, fluke, FL-bench, Flower, BlazeFL, pfl-research and '
       f'FedJAX takes {peers("peers_zen5", "fedavg")} times as long as in '
-      'moon_jax, and a round of MOON in the first four '
-      f'{peers("peers_zen5", "moon")} times '
-      f'({elsewhere(_PEERS, "fedavg")} and {elsewhere(_PEERS, "moon")} on '
-      'other processors, with a slower form of the network); the others have '
-      'no MOON. Much of this is not the simulator: a plain PyTorch loop in one '
-      f'process takes {loop("PyTorch loop", "fedavg"):.1f} times as long for '
-      f'FedAvg and {loop("PyTorch loop", "moon"):.1f} for MOON, in two '
-      f'processes {loop(_LOOP, "fedavg"):.1f} and {loop(_LOOP, "moon"):.1f} '
-      f'({elsewhere([_LOOP], "fedavg")} and {elsewhere([_LOOP], "moon")} on '
-      f"the others). BlazeFL's own benchmark takes {own:.1f} times as long in "
-      f'BlazeFL, in processes ({own_before:.1f} on Zen 1); the mode that '
-      'BlazeFL recommends was not measured. **moon_jax is not always faster.** '
-      'On an AMD EPYC of Zen 1, without AVX-512, FedAvg takes '
-      f'{peers("peers_zen1", "fedavg")} times as long in the simulators, but '
-      f'in single runs of the loop in two processes {before(_LOOP)} times, and '
-      f'of BlazeFL {before("BlazeFL, batched, threads")}; a round of '
+      'moon_jax, and a round of MOON in the first four, which alone have it, '
+      f'{peers("peers_zen5", "moon")} times. Earlier measurements on other '
+      'processors, with a slower form of the network in the simulators of '
+      f'PyTorch, gave {elsewhere(_PEERS, "fedavg")} and '
+      f'{elsewhere(_PEERS, "moon")}. Much of this is not the simulator: a '
+      'plain PyTorch loop in one process takes '
+      f'{loop("PyTorch loop", "fedavg"):.1f} times as long for FedAvg and '
+      f'{loop("PyTorch loop", "moon"):.1f} for MOON, in two processes '
+      f'{loop(_LOOP, "fedavg"):.1f} and {loop(_LOOP, "moon"):.1f} (earlier '
+      f'{elsewhere([_LOOP], "fedavg")} and {elsewhere([_LOOP], "moon")}). '
+      f"BlazeFL's own benchmark takes {own:.1f} times as long in BlazeFL's "
+      f'processes ({own_before:.1f} on Zen 1). Its threads, which are its '
+      'fastest mode above, were not measured there, and nowhere in the Python '
+      'without a global lock for which BlazeFL recommends them. **moon_jax is '
+      'not always faster.** On an AMD EPYC of Zen 1, without AVX-512, FedAvg '
+      f'takes {peers("peers_zen1", "fedavg")} times as long in {num_measured} '
+      'of the simulators, by the mean of two runs of moon_jax. These differ: '
+      f'{num_faster} of the {num_measured} are faster than the slower run, and '
+      f'the loop in two processes takes {slow:.2f} times as long as it, and '
+      f'{fast:.2f} times as long as the other. On an Intel Xeon a round of '
       f"pfl-research's own benchmark takes {ours:.2f} s in moon_jax and "
-      f'{theirs:.2f} s in pfl-research; and ResNets train at '
+      f'{theirs:.2f} s in pfl-research, and ResNets train at '
       f'{_span(_resnet_ratios())} of the speed of PyTorch '
       '([performance](docs/performance.md)).')
 
@@ -232,6 +237,20 @@ def _ratios_of_passes(measurement, side):
           for (number, name), value in seconds.items() if name == side]
 
 
+def _faster_than_slowest(measurement):
+  """Returns how many simulators are faster than moon_jax's slowest run.
+
+  Of FedAvg, in their fastest modes; and how many were measured.
+  """
+  means = peers_report.side_means(_measured(measurement)['runs'], 'fedavg')
+  slowest = max(
+      peers_report.seconds_per_round(run)
+      for run in _measured(measurement)['runs'] if run['side'] == 'moon_jax')
+  fastest = [min(found) for modes in _PEERS.values()
+             if (found := [means[mode] for mode in modes if mode in means])]
+  return sum(seconds < slowest for seconds in fastest), len(fastest)
+
+
 def _resnet_ratios():
   return [case[field] for case in _measured('resnets')[
       'cases'].values() for field in ('ratio', 'ratio_to_processes')]
@@ -260,24 +279,36 @@ def speed_ranges() -> str:
       'without its file reads, where they were measured.\n\n'
       '- Zen 5 and Zen 1: AMD EPYC [with](#an-amd-epyc-of-zen-5) and '
       '[without](#an-amd-epyc-of-zen-1) AVX-512. All PyTorch simulators have '
-      'the\n  network of the PyTorch loop. On Zen 1 x is uncertain.\n'
+      'the\n  network of the PyTorch loop. On Zen 1 all ratios are uncertain.\n'
       '- [Xeon](#an-intel-xeon) and [EPYC](#numbers-of-clients): earlier '
-      'measurements. The PyTorch simulators have a slower form of the\n  '
-      'network than the loop (channels first, ReLU before pooling), '
-      'pfl-research and Flower fewer modes. So have they in the\n  '
-      "reviewer's, whose logs are not kept "
-      '([figures](../experiments/results/measurements.json)).\n'
+      'measurements, without BlazeFL. The PyTorch\n  simulators have a slower '
+      'form of the network than the loop (channels first, ReLU before '
+      'pooling), and fewer modes of\n  pfl-research and Flower were run. The '
+      "reviewer's measurement was of this kind, too; its logs are not kept\n"
+      '  ([figures](../experiments/results/measurements.json)).\n'
       '- **Much of a ratio is not the simulator.** On Zen 5 the PyTorch loop '
       f'takes {_span(kernels)} times as long as moon_jax for\n  FedAvg, and '
       f'the PyTorch simulators {_span(simulators)} times as long as the loop; '
       f'{_span(before)} on Zen 1 ([two factors](#kernels-and-simulator)).\n'
-      '- With residual networks moon_jax is slower than PyTorch.')
+      '- With residual networks moon_jax is [slower than '
+      'PyTorch](#against-a-pytorch-loop).')
 
 
 def peers_check() -> str:
   found = _measured('peers_check')['differences']
   return (f"The largest difference of a weight from the PyTorch loop's over "
           f'{len(found) - 1} sides is {max(found.values()):.0e}.')
+
+
+def peers_zen5() -> str:
+  """All sides on the newest processor, and their versions."""
+  runs = _measured('peers_zen5')['runs']
+  versions = {run['side']: run['versions'] for run in runs}
+  return (
+      f'{peers_report.by_method(runs)}\n\nPyTorch '
+      f'{versions["PyTorch loop"]["torch"]}; moon_jax with JAX '
+      f'{versions["moon_jax"]["jax"]}, FedJAX with JAX '
+      f'{versions["FedJAX"]["jax"]}.')
 
 
 def peers_zen1() -> str:
@@ -293,7 +324,7 @@ def peers_zen1() -> str:
   return (
       f'{peers_report.by_method(runs)}\n\nThe two runs of moon_jax take '
       f'{_span(ours).replace(" to ", " and ")} s per round; {len(between)} '
-      'other sides lie between them. Compared with\nthe EPYC above, a round '
+      'other sides lie between them. Compared with\nZen 5, a round '
       f'takes {slower(_LOOP):.1f} times as long in the PyTorch loop '
       f'(processes), and {slower("moon_jax"):.1f} times in\nmoon_jax.')
 
@@ -341,7 +372,8 @@ def vit() -> str:
           + f'\n\nMedians of {_least_repeats(data)} rounds; the sides take '
           f'turns. Ratios of single rounds, by row: {pairs}.\n'
           f'{data["cpu"]}; PyTorch {data["versions"]["torch"]}, JAX '
-          f'{data["versions"]["jax"]}.')
+          f'{data["versions"]["jax"]}. The load average before the start was '
+          f'{data["load_average_before"]:.1f}.')
 
 
 def cached_features() -> str:
@@ -841,8 +873,6 @@ BLOCKS: dict[str, Callable[[], str]] = {  # that are no function's name
         _measured('peers')['runs']),
     'growth': lambda: peers_report.by_clients(
         _measured('peers_growth')['runs']),
-    'peers_zen5': lambda: peers_report.by_method(
-        _measured('peers_zen5')['runs']),
     'peers_parts': lambda: peers_report.by_part(
         _measured('peers_zen5')['runs']),
     'blazefl_own': lambda: blazefl_own.markdown(_measured('blazefl_own')),
