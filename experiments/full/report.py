@@ -375,8 +375,7 @@ def row_table(directory: pathlib.Path) -> list[list[Any]]:
     arm, curves = sides(question, blocks[question])[side]
     published, above = '', ''
     for source in arm.published[:1]:
-      published = f'{source.mean:.1f}' + f' ± {source.std:.1f}' * (
-          source.std > 0)
+      published = _mean_and_std(source)
       above = f'{np.mean([*map(last, curves)]) - source.mean:+.1f}'
     at_end, of_last = _endpoints(curves)
     diverged = sum(bool(b.diverged[side]) for b in blocks[question])
@@ -588,21 +587,27 @@ def _tests(question, blocks, holm_p):
   return markdown([row[:columns] for row in rows])
 
 
+def _mean_and_std(source):
+  """Returns a published mean, and its standard deviation if it is known."""
+  return f'{source.mean:.1f}' + (
+      f' ± {source.std:.1f}' if source.std > 0 else '')
+
+
 def _published(question, blocks):
   """Returns a table of our last rounds and published means.
 
   The published runs used other code; the splits of the reproduction are
   unknown, and the paper's is probably that of seed 0.
   """
-  what = (', probably the same split' if question is questions.SPLIT else
-          ', other or unknown splits')
+  what = (', probably the same split' if question in (
+      questions.SPLIT, questions.WITHOUT_HEAD) else ', other or unknown splits')
   rows = [[f'published (other code{what})', 'theirs', 'ours',
            'ours - theirs, points', 'p, Welch']]
   for arm, curves in sides(question, blocks):
     ours = [last(curve) for curve in curves]
     for source in arm.published:
       row = [f'{arm.title}, {source.source}',
-             f'{source.mean:.1f} ± {source.std:.1f}',
+             _mean_and_std(source),
              stats.mean_and_std(ours, 2),
              f'{np.mean(ours) - source.mean:+.1f}', '']
       if len(ours) > 1:
