@@ -105,7 +105,7 @@ class Config:
       'missing. For npz it is the file; for npy the directory of the '
       'arrays, which may be larger than the memory; for csv a file or a '
       'directory of files; for images the directory of the folders; for text '
-      'any of these three. digits and breast_cancer need none.',
+      'folders or CSV files. digits and breast_cancer need none.',
       is_common=True,
       placeholder='DIR', role='place', is_shared=True, page='data.md')
   train_examples: int = flag(

@@ -332,7 +332,7 @@ class Mixup(NamedTuple):
 
 @checked
 def mixup(alpha: Annotated[float, Gt(0)] = 1.) -> Mixup:
-  """Mixes each example with another one of its batch, and their losses alike.
+  """Mixes each example, and its loss, with another example of its batch.
 
       x = lambda x_i + (1 - lambda) x_j
       loss = lambda loss(f(x), y_i) + (1 - lambda) loss(f(x), y_j)
@@ -343,8 +343,8 @@ def mixup(alpha: Annotated[float, Gt(0)] = 1.) -> Mixup:
   of a method's loss take the label y_i.
 
   Args:
-    alpha: of the distribution of lambda. 1 is uniform; small values give lambda
-      near 0 or 1, which hardly mixes; large values give lambda near 1 / 2.
+    alpha: lambda is drawn from Beta(alpha, alpha). 1 is uniform; small values
+      give lambda near 0 or 1, which hardly mixes; large values near 1 / 2.
   """
   return Mixup(alpha)
 

@@ -222,9 +222,9 @@ def stackoverflow_tags(data_dir: FromRun[str] = '', clients: Count = 100,
   Args:
     clients: number of users that are read.
     examples: largest number of training examples of a user, and of test
-      examples; the first ones are read. One takes 4 bytes for each of `words`.
+      examples; the first ones are read. An example takes 4 x `words` bytes.
     words: size of the vocabulary, the most frequent words. Frequencies are
-      relative to all words of an example, also those that are not in it.
+      relative to all words of an example, also those outside the vocabulary.
     tags: number of labels, the most frequent tags.
   """
   paths = _found('stackoverflow_tags', data_dir, [
