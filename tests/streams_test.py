@@ -116,7 +116,7 @@ def draw(key):
 
 
 def test_draws_on_the_devices():
-  """Of the initial model, of jobs, of the server, and five in each step.
+  """Of the initial model, of jobs, of the server, and six in each step.
 
   All draw the same numbers from a key, so keys that are equal show. Keys of
   jobs and of the server are also folded with small numbers, as methods do.
@@ -132,13 +132,17 @@ def test_draws_on_the_devices():
   def loss(model, trained, batch, view):
     outputs, _ = model.apply(trained, batch.inputs, batch.mask, train=True)
     return model.task.loss(outputs.logits, batch), mj.LossAux(trained, {
-        'augmentation': batch.inputs[0, 0], 'noise': batch.inputs[0, 4],
+        'crop': batch.inputs[0, 0], 'augmentation': batch.inputs[0, 1],
+        'noise': batch.inputs[0, 4],
         'network': outputs.features[0, 0], 'loss': draw(batch.key),
         'job': draw(view.key),
         'of the job': draw(jax.random.fold_in(view.key, batch.step))})
 
-  def augmented(key, inputs):
+  def cropped(key, inputs):
     return inputs.at[:, :4].set(jax.random.normal(key, SHAPE)[:, 4:])
+
+  def augmented(key, batch):
+    return batch._replace(inputs=batch.inputs.at[0, 1].set(draw(key)))
 
   def aggregate(variables, server, message, call):
     return message.mean, server, {
@@ -149,7 +153,8 @@ def test_draws_on_the_devices():
   noise_std = inputs + np.float32([0] * 4 + [1] * 4)
   federated = fed.Federation(
       mj.fedavg()._replace(loss=loss, aggregate=aggregate), num_lanes=2,
-      seeds=(0, 4), augment_fn=augmented, problem=fed.Problem(
+      seeds=(0, 4), augment_fn=cropped, augmentation=augmented,
+      problem=fed.Problem(
           inputs, fed.LABELS, fed.CLIENTS, fed.BATCH, mj.Model(init, apply),
           fed.HPARAMS, lambda x: x))
   federated.data = federated.data._replace(noise_std=noise_std)
@@ -165,5 +170,5 @@ def test_draws_on_the_devices():
     for drawn_R in metrics.server_R.values():
       numbers += np.ravel(drawn_R).tolist()
   # Of 2 runs, 2 rounds, 2 jobs and 2 draws of the server.
-  assert len(numbers) == 2 + 5 * num_steps + 2 * 2 * (2 + 2)
+  assert len(numbers) == 2 + 6 * num_steps + 2 * 2 * (2 + 2)
   assert len({*numbers}) == len(numbers) and num_steps >= 2 * 2 * (2 + 4)

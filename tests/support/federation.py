@@ -139,7 +139,7 @@ class Federation:
                num_rows=None, optimizer='sgd', hparams=None, num_clients=None,
                augment_fn=augment.keep, num_jobs=None, keep_models=False,
                freeze_once=False, num_epochs=2, weighting='examples',
-               clips=False, problem=IMAGES_OF_EIGHT):
+               clips=False, problem=IMAGES_OF_EIGHT, augmentation=None):
     self.problem, self.weighting = problem, weighting
     self.sizes = np.array([len(client) for client in problem.clients])
     self.num_clients = num_clients or len(self.sizes)
@@ -154,7 +154,8 @@ class Federation:
     model = model or problem.model
     self.program = RoundProgram(
         model, algorithm, optimizer_of(optimizer), augment_fn,
-        problem.normalize, keep_models, freeze_once, clip_gradients=clips)
+        problem.normalize, keep_models, freeze_once, clip_gradients=clips,
+        augmentation=augmentation)
     self.state = state_lib.placed(copied(made_once(
         first_state, model, algorithm, self.num_clients,
         problem.inputs.shape[1:], *seeds)), self.mesh)
