@@ -168,7 +168,8 @@ def vit(num_classes: FromRun[int], projection_dim: _Dim = None, *,
     init: file of weights of timm or Hugging Face (docs/pretrained.md).
     patch_size: side of a patch in pixels; weights of others are resampled.
     epsilon: added to variances, in most files of Hugging Face 1e-12.
-    width: length of the vector of a patch, instead of that of `size`.
+    width: length of the vector of a patch or token, instead of that of
+      `size`.
     num_layers: instead of that of `size`.
     num_heads: heads of the attention; None for one per 64 units of the width.
     num_prompts: number of trained vectors that are inserted for prompt tuning
