@@ -32,6 +32,7 @@ from .methods.fedamp import fedamp
 from .methods.fedas import fedas
 from .methods.fedasam import fedasam
 from .methods.fedavg import fedavg
+from .methods.fedavg_ft import fedavg_ft
 from .methods.fedbabu import fedbabu
 from .methods.fedbn import fedbn
 from .methods.fedcross import fedcross

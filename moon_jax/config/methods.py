@@ -75,6 +75,7 @@ METHODS: dict[str, Method] = {
     'fedexp': Method('FedExP', 'Jhunjhunwala et al. 2023', '2301.09604'),
     'ccvr': Method(
         'CCVR', 'Luo et al. 2021', '2106.05001', reads_num_rounds=True),
+    'fedavg_ft': _personal('FedAvg-FT', 'Collins et al. 2022', '2205.13692'),
     'fedper': _personal('FedPer', 'Arivazhagan et al. 2019', '1912.00818'),
     'fedrep': _personal(
         'FedRep', 'Collins et al. 2021', '2102.07078', reason=_IN_TURN),

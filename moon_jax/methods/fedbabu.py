@@ -11,25 +11,16 @@ Classification, ICLR 2022, https://arxiv.org/abs/2106.06042, algorithm 1.
     h, the initial head -> those of `head`
     E_f -> finetune_epochs
 
-A client fine-tunes the model that it has received in the round, body and head,
-with the round's learning rate and momentum, as the released code does
-(https://github.com/jhoon-oh/FedBABU, analysis.ipynb) with its last learning
-rate. That code averages uniformly (--weighting=uniform) and shuffles examples.
-Here they keep the order of the client's list (`Examples.epoch`): random with
-the partitions iid and dirichlet, class by class with shards or --noshuffle.
+A client fine-tunes the model that it has received in the round, body and head
+(`moon_jax.methods.fedavg_ft`), with the round's learning rate and momentum, as
+the released code does (https://github.com/jhoon-oh/FedBABU, analysis.ipynb)
+with its last learning rate. That code averages uniformly (--weighting=uniform)
+and shuffles examples; here they keep their order.
 """
 
-import functools
-
-import jax
-from jax import lax
-import optax
-
-from moon_jax import optimizers
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.config.parts import checked, Natural
-from moon_jax.methods import fedavg as fedavg_lib
-from moon_jax.methods import parts
+from moon_jax.methods import fedavg, fedavg_ft, parts
 
 
 @checked
@@ -43,29 +34,10 @@ def fedbabu(head: str = 'out', finetune_epochs: Natural = 5) -> Algorithm:
   """
   split, names = parts.body_and_head(head), head.split()
 
-  def personal_model(trained, view):
-    optimizer = optimizers.make(optimizers.sgd(), view.hparams)
-
-    def step(epoch, carry, batch):
-      variables, opt_state = carry
-      key = jax.random.fold_in(jax.random.fold_in(view.key, epoch), batch.step)
-      loss = lambda params: fedavg_lib.loss(
-          view.model.with_key(key), {**variables, 'params': params}, batch,
-          view)
-      grads, aux = jax.grad(loss, has_aux=True)(variables['params'])
-      updates, opt_state = optimizer.update(
-          grads, opt_state, variables['params'])
-      params = optax.apply_updates(variables['params'], updates)
-      return {**aux.variables, 'params': params}, opt_state
-
-    return lax.fori_loop(
-        0, finetune_epochs, lambda epoch, carry: view.examples.epoch(
-            functools.partial(step, epoch), carry),
-        (view.variables, optimizer.init(view.variables['params'])))[0]
-
-  return fedavg_lib.fedavg()._replace(
+  return fedavg.fedavg()._replace(
       trains=lambda params, batch, view: {
           name: parts.layer_of(name) not in names for name in params},
       finish=lambda trained, view: (view.client, Message(split(trained)[0])),
-      aggregate=parts.aggregate, personal_model=personal_model,
+      aggregate=parts.aggregate,
+      personal_model=fedavg_ft.fine_tuning(finetune_epochs),
       reads_examples=True)

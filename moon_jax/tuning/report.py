@@ -65,11 +65,7 @@ def _tested(runs):
 
 
 def _differences(arms, again, metric):
-  """Returns lines that compare arms in a metric with tuned FedAvg.
-
-  Those of another task have a FedAvg of their own. Without one, it is the first
-  arm.
-  """
+  """Returns lines that compare arms in a metric with `baseline`."""
   from moon_jax.results import arms as arms_lib
   from moon_jax.results import compare, read
 
@@ -81,10 +77,7 @@ def _differences(arms, again, metric):
   }, [], arm.name) for arm in arms}
   compared, bases = [], []
   for arm in arms:
-    same = [other for other in arms if search.task(other.config)
-            == search.task(arm.config)]
-    base = next((x for x in same if x.config.algorithm.name == 'fedavg'),
-                same[0])
+    base = baseline(arm, arms, metric)
     if arm is not base and any(
         x.tested == metric for x in again if x.arm.name == arm.name):
       compared.append(made[arm.name])
@@ -92,6 +85,19 @@ def _differences(arms, again, metric):
   table = compare.differences(compare.Compared(
       [], compared, metric, bases, [])) if compared else None
   return ['', stats.words(metric), *table.text(_WIDTH)] if table else []
+
+
+def baseline(arm: Arm, arms: Sequence[Arm], metric: str) -> Arm:
+  """Returns the arm of the same task that an arm is compared with in a metric.
+
+  It is FedAvg; for personal models FedAvg-FT, if it is among the arms. Without
+  either it is the first one.
+  """
+  same = [other for other in arms
+          if search.task(other.config) == search.task(arm.config)]
+  names = ['fedavg_ft'] * metric.startswith('personal') + ['fedavg']
+  return next((other for name in names for other in same
+               if other.config.algorithm.name == name), same[0])
 
 
 def frame(tried: Sequence[Tried], again: Sequence[Tried]) -> 'pd.DataFrame':

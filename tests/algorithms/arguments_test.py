@@ -62,6 +62,7 @@ RANGES = {
     mj.mimelite: {'mime_beta': ([0, BELOW_1], [-TINY, TINY, 1, math.nan])},
     mj.fedexp: {'epsilon': POSITIVE},
     mj.fedrep: {'head_fraction': FRACTION},
+    mj.fedavg_ft: {'finetune_epochs': ([0, 1], [-1, math.nan])},
     mj.fedbabu: {'finetune_epochs': ([0, 1], [-1, math.nan])},
     mj.fedrod: {'gamma': NOT_NEGATIVE},
     mj.ditto: {'lam': NOT_NEGATIVE},

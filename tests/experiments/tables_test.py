@@ -82,9 +82,9 @@ def test_the_tuned_comparison_has_one_budget_for_all_methods():
       Config(), (), [], str(TABLES.parent / 'tuned_comparison.toml'))
   arms = command.Tuning(
       blocks, blocks.file.keys['tune'], [], 3, 'runs').arms
-  assert len({arm.name for arm in arms}) == len(arms) == 32
+  assert len({arm.name for arm in arms}) == len(arms) == 34
   assert [*map(str, {str(arm.tuner.forecast()): 0 for arm in arms})] == [
       '{12: 9, 34: 3, 100: 1}']
   assert {arm.config.algorithm.name for arm in arms
           if arm.part == 'validation_personal'} == {
-              'fedper', 'fedrep', 'ditto', 'fedbabu', 'apfl'}
+              'fedavg_ft', 'fedper', 'fedrep', 'ditto', 'fedbabu', 'apfl'}

@@ -193,6 +193,23 @@ search = {"algorithm.lam" = "log(0.01, 1)"}
   assert 'p, Holm' in differences and '  3  ' in differences
 
 
+@pytest.mark.parametrize('metric, among, base', [
+    ('test_accuracy', 'moon fedavg_ft fedavg', 'fedavg'),
+    ('personal_heldout_accuracy', 'moon fedavg fedavg_ft', 'fedavg_ft'),
+    ('personal_heldout_accuracy', 'moon fedavg', 'fedavg'),
+    ('personal_heldout_accuracy', 'moon ditto', 'moon')])
+def test_baseline_of_a_metric(metric, among, base):
+  """Of the same task; FedAvg is fine-tuned where models are personal."""
+  tuner = mj.Tuner({'learning_rate': [.1]}, 'random(trials=1)', 1)
+  tasks = [[Arm(f'{name} {split}', mj.Config(algorithm=name, partition=split),
+                tuner) for name in among.split()]
+           for split in ('iid', 'shards')]
+  arms = [arm for of_task in zip(*tasks) for arm in of_task]
+  for split, of_task in zip(('iid', 'shards'), tasks):
+    for arm in of_task:
+      assert report.baseline(arm, arms, metric).name == f'{base} {split}'
+
+
 def test_a_diverged_model_of_a_client_is_no_result():
   """Its run has ended, and its accuracy over clients is null."""
   tuner = mj.Tuner({'learning_rate': [.1]}, 'random(trials=1)', 1)

@@ -43,14 +43,21 @@ def lgfedavg(w, own, client):
   return plain.sgd({**w, **part(own, plain.BODY)}, plain.cross_entropy, client)
 
 
-def fedbabu(w, own, client, t):
-  tuned = w
+def fine_tuned(w, client):
   for x, y in plain.batches(client, FINETUNE_EPOCHS):
-    grad = plain.gradient(
-        lambda v, x=x, y=y: plain.cross_entropy(v, x, y), tuned)
-    tuned = plain.combine((1, tuned), (-plain.LR, grad))
+    grad = plain.gradient(lambda v, x=x, y=y: plain.cross_entropy(v, x, y), w)
+    w = plain.combine((1, w), (-plain.LR, grad))
+  return w
+
+
+def fedavg_ft(w, own, client, t):
+  sent = plain.sgd(w, plain.cross_entropy, client)
+  return sent, own, fine_tuned(w, client)
+
+
+def fedbabu(w, own, client, t):
   sent = plain.sgd(w, plain.cross_entropy, client, plain.BODY)
-  return sent, own, tuned
+  return sent, own, fine_tuned(w, client)
 
 
 def fedrod(w, head, client, t):
@@ -102,6 +109,7 @@ def fisher(local, client):
 
 UNIFORM = {'weighting': 'uniform'}
 ROWS = {
+    'fedavg_ft': (mj.fedavg_ft(), plain.method(fedavg_ft), {}),
     'fedper': (mj.fedper(), keeping(plain.HEAD, fedper), {}),
     'fedrep': (mj.fedrep(), keeping(plain.HEAD, fedrep), {}),
     'lgfedavg': (mj.lgfedavg(), keeping(
