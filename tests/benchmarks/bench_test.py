@@ -40,7 +40,7 @@ def test_processes_compute_what_one_process_does(golden_dir):
   dataset = Dataset('made', images, labels, images[:10], labels[:10],
                     tuple('0123456789'), (.5,) * 3, (.25,) * 3, 'none')
   clients = np.split(np.arange(len(images)), [60, 90, 140])
-  config = Config(algorithm='fedavg', mu=-1., local_epochs=1, batch_size=16)
+  config = Config(algorithm='fedavg', local_epochs=1, batch_size=16)
   loop = torch_loop.Processes(config, dataset, clients, 2)
   parts = [[0, 1], [2, 3]]  # 90 and 102 examples
   expected = {}
