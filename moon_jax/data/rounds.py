@@ -119,20 +119,15 @@ class Rounds(NamedTuple):
       return [num_clients if self.cohort_size is None else self.cohort_size]
     return [len(clients) for clients in self.cohorts[:num_rounds]]
 
-  def most_visits(self, num_rounds: int,
-                  history: History | tuple[()] = ()) -> int:
+  def most_visits(self, num_rounds: int) -> int:
     """Returns in how many rounds the most frequent client takes part.
 
-    Of the first `num_rounds`. If results decide who takes part, all rounds
-    after those of `history` count.
+    Of the first `num_rounds`: all, if results decide who takes part.
     """
-    if self.cohorts is not None:
-      visits = Counter(itertools.chain.from_iterable(self.cohorts[:num_rounds]))
-      return max(visits.values(), default=0)
-    if not history:
+    if self.cohorts is None:
       return num_rounds
-    return int(history.times_trained.max()) + num_rounds - int(
-        history.num_rounds)
+    visits = Counter(itertools.chain.from_iterable(self.cohorts[:num_rounds]))
+    return max(visits.values(), default=0)
 
   def check_has(self, num_rounds: int) -> None:
     """Checks that there are at least `num_rounds` rounds.

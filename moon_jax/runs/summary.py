@@ -253,8 +253,7 @@ def privacy_spent(config: Config, simulation: Simulation, num_rounds: int
     return {}
   from moon_jax.simulation import accounting
 
-  most_visits = simulation.federation.rounds.most_visits(
-      num_rounds, simulation.state.history)
+  most_visits = simulation.federation.rounds.most_visits(num_rounds)
   return {'epsilon': accounting.epsilon(config, most_visits, num_rounds)}
 
 

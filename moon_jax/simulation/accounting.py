@@ -30,7 +30,7 @@ def with_noise(config: Config) -> Config:
   if not target:
     return config
   visits = config.num_rounds
-  if not config.has_clock() and config.cohort.name in ('uniform', 'file'):
+  if not config.has_clock():
     visits = max(collections.Counter(itertools.chain.from_iterable(
         cohort.make(config)[:config.num_rounds])).values())
   spent = lambda multiplier: epsilon(

@@ -23,7 +23,7 @@ from moon_jax.config import (
   parts,
   suggest,
 )
-from moon_jax.config.kinds import ROBUST, UPDATE_ATTACKS
+from moon_jax.config.kinds import DATA_ATTACKS, ROBUST, UPDATE_ATTACKS
 from moon_jax.data import selection
 from moon_jax.data.io import files
 from moon_jax.errors import require, setting, UserError
@@ -149,10 +149,13 @@ _ALONE = (
             'attack'),
            'has a server step whenever updates have arrived, of clients that '
            'began in different steps'),
+    _Alone('privacy', lambda c: c.privacy.name != 'none', ('cohort',),
+           'needs clients that are selected without regard to their data',
+           {'cohort': _is('cohort', 'file')}),
     _Alone('privacy', lambda c: c.clips_updates(),
-           ('aggregation', 'attack', 'clock', 'cohort'),
-           'needs honest clients that are selected without regard to their '
-           'data'),
+           ('aggregation', 'attack', 'clock'),
+           'needs clients that send honest updates, and are selected without '
+           'regard to their data', {'attack': _is('attack', *DATA_ATTACKS)}),
     _Alone('privacy', _is('privacy', 'example'), ('shuffle', 'on_nan'),
            'needs batches that do not depend on labels, and clients that do '
            'not leave a round by their losses'),

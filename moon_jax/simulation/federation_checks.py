@@ -350,6 +350,11 @@ def check_server_models(
   around = [name for name in algorithm.made_of if name in _FOR_ONE_MODEL]
   require(not around, 'algorithm', 'must have no client-level privacy and no '
           f'compressed downloads {several}', ', '.join(around), 'Remove them')
+  require(not topology.needs_losses or (
+      'with_private_gradients' not in algorithm.made_of), 'algorithm', 'must '
+          'have no privacy of examples with a topology that chooses models by '
+          'losses, which have no noise', 'with_private_gradients',
+          'Remove one of them')
   require('num_clients' not in algorithm.needs, 'algorithm', 'must not depend '
           f'on the number of clients {several}, each trained by some of them',
           algorithm.source or 'one that does', 'Use fedavg, fedprox or moon')

@@ -87,6 +87,17 @@ def test_settings_that_do_not_fit_together(flags):
     assert word in str(error.value)
 
 
+@pytest.mark.parametrize('flags', [
+    '--privacy=client --attack=label_flip',
+    '--privacy=client --attack=backdoor',
+    '--privacy=client --cohort=file --cohort.path=a',
+    '--privacy=example --cohort=file --cohort.path=a',
+    '--privacy=example --topology=cfl --topology.clusters=2'])
+def test_privacy_allows_what_reads_no_losses_and_no_updates(flags):
+  checks.validate(config_of(
+      f'{flags} --privacy.clip=1 --weighting=uniform --algorithm=fedavg'))
+
+
 def test_what_is_left_open_is_filled_in():
   assert checks.validate(Config()).args('algorithm')['mu'] == 5
   alone = checks.validate(Config(

@@ -200,16 +200,8 @@ def test_what_does_not_fit_together(changes, words):
     federation(**changes)
 
 
-def test_privacy_is_spent_by_the_rounds_of_a_client_that_was_selected():
-  """Not by those of the cohorts that would have been sampled."""
-  made = selecting(lambda view: [0, 1 + view.round])
-  assert made.most_visits(9) == 9  # any client may be selected in each
-  history = selection.begin(3)
-  for index in range(2):
-    history = selection.after(history, [0, 1 + index], [0, 1 + index], [1., 1.])
-  assert made.most_visits(2, history) == 2
-  history = history._replace(times_trained=np.array([1, 1, 0]))
-  assert (made.most_visits(2, history), made.most_visits(5, history)) == (1, 4)
+def test_visits_of_the_most_frequent_client():
+  assert selecting(lambda view: [0]).most_visits(9) == 9  # any may be selected
   assert rounds.listed([[0, 1], [1, 2], [2]]).most_visits(2) == 2
   assert rounds.listed([[0, 1], [1, 2], [2]]).most_visits(1) == 1
   assert rounds.all_clients().most_visits(7) == 7
