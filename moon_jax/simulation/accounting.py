@@ -29,24 +29,30 @@ def with_noise(config: Config) -> Config:
     require_package('dp_accounting', 'epsilon', 'privacy')
   if not target:
     return config
-  visits = config.num_rounds
+  visits, most = config.num_rounds, _MOST
   if not config.has_clock():
+    cohorts = cohort.make(config)
     visits = max(collections.Counter(itertools.chain.from_iterable(
-        cohort.make(config)[:config.num_rounds])).values())
+        cohorts[:config.num_rounds])).values())
+    if private.get('quantile'):  # of `with_adaptive_clipping`, rounded or not
+      most = min(most, .0998 * max(map(len, cohorts)))
   spent = lambda multiplier: epsilon(
       config, visits, config.num_rounds, multiplier)
-  if spent(_MOST) > target:
+  if (least := spent(most)) > target:
+    is_adaptive = most < _MOST
     raise UserError(
-        'privacy.epsilon', f'must be at least {spent(_MOST):.2g} for '
-        f'{config.num_rounds} rounds', target,
-        f'Raise it, or lower {setting("num_rounds")}')
-  low, high = math.log(_LEAST), math.log(_MOST)
+        'privacy.epsilon', f'must be at least {_rounded_up(least, 3):g} for '
+        f'{config.num_rounds} rounds' + is_adaptive * (
+            f' with {setting("privacy.quantile")}, whose noise has a limit'),
+        target, f'Raise it, or lower {setting("num_rounds")}' + is_adaptive * (
+            f', or raise {setting("participation")} or '
+            f'{setting("num_clients")}'))
+  low, high = math.log(_LEAST), math.log(most)
   while high - low > 1e-5:
     middle = (low + high) / 2
     low, high = (middle, high) if spent(math.exp(middle)) > target else (
         low, middle)
-  scale = 10**(_DIGITS - 1 - math.floor(high / math.log(10)))
-  multiplier = math.ceil(math.exp(high) * scale) / scale
+  multiplier = _rounded_up(math.exp(high), _DIGITS)
   if private['noise_multiplier'] not in (0, multiplier):
     raise UserError(
         'privacy.noise_multiplier', 'must not be given with '
@@ -56,6 +62,11 @@ def with_noise(config: Config) -> Config:
   given = dict(config.privacy.arguments) | {'noise_multiplier': multiplier}
   return dataclasses.replace(config, privacy=parts.normal('privacy', Part(
       config.privacy.name, tuple(given.items()))))
+
+
+def _rounded_up(number, digits):
+  scale = 10**(digits - 1 - math.floor(math.log10(number)))
+  return math.ceil(number * scale) / scale
 
 
 def epsilon(config: Config, most_visits: int, num_rounds: int,

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -387,3 +388,17 @@ def test_an_epsilon_that_no_noise_reaches_is_refused():
   checks.validate(of(1.01 * least))
   with pytest.raises(UserError, match='epsilon must be at least'):
     checks.validate(of(.99 * least))
+
+
+def test_the_noise_for_an_epsilon_is_within_the_limit_of_adaptive_clipping():
+  """So the least epsilon, which the message names, can be trained."""
+  config = Config(
+      algorithm='fedavg', weighting='uniform', num_rounds=3,
+      privacy='client(clip=1, quantile=0.5, epsilon=5)')
+  with pytest.raises(UserError, match='privacy.quantile') as error:
+    checks.validate(config)
+  least = re.search('at least ([0-9.]+) for 3', str(error.value))[1]
+  valid = checks.validate(dataclasses.replace(
+      config, privacy=config.privacy.replace(epsilon=float(least))))
+  assert .9 < valid.args('privacy')['noise_multiplier'] < 1
+  registry.make(valid)
