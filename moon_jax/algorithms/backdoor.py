@@ -4,7 +4,8 @@ Gu et al., BadNets, 2017, https://arxiv.org/abs/1708.06733; in federated
 learning Bagdasaryan et al., How To Backdoor Federated Learning, AISTATS 2020,
 https://arxiv.org/abs/1807.00459. The trigger is a white square in the lower
 right corner. Hostile clients stamp it on part of their training images, which
-get the label of the target.
+get the label of the target. Augmentation comes after that: crops and flips move
+the square with the image.
 """
 
 from collections.abc import Sequence
