@@ -153,7 +153,9 @@ FAMILIES = {
     'gpt2': Family((_GPT2,), 'transformer.',
                    r'.*\.attn\.(masked_)?bias|lm_head\..*', r'score\..*',
                    {'n_head': 'num_heads', 'layer_norm_epsilon': 1e-5,
-                    'activation_function': 'gelu_new'}),
+                    'activation_function': 'gelu_new',
+                    'scale_attn_weights': True,
+                    'scale_attn_by_inverse_layer_idx': False}),
     'resnet': Family((_RESNET,), '', r'.*num_batches_tracked', r'fc\..*')}
 
 

@@ -228,6 +228,23 @@ def test_heads_of_the_attention_are_those_of_config_json(tmp_path, weights):
     trace(2)
 
 
+@pytest.mark.parametrize('name, other', [
+    ('scale_attn_weights', False), ('scale_attn_by_inverse_layer_idx', True)])
+def test_the_scale_of_the_attention_is_that_of_config_json(
+    tmp_path, weights, name, other):
+  pathlib.Path(tmp_path / 'model.safetensors').write_bytes(
+      pathlib.Path(weights('gpt2')).read_bytes())
+  trace = lambda: jax.eval_shape(mj.gpt2(
+      20, init=str(tmp_path), **TINY | {'keep_head': False}).init,
+                                 jax.random.key(0), TEXTS)
+  config = tmp_path / 'config.json'
+  config.write_text(json.dumps({name: not other}))
+  trace()
+  config.write_text(json.dumps({name: other}))
+  with pytest.raises(mj.UserError, match=f'{name} {not other} in its config'):
+    trace()
+
+
 @pytest.mark.parametrize('make, words', [
     (lambda path: mj.vit(5, keep_head=True), 'needs a file of weights'),
     (lambda path: mj.vit(5, 16, init=path, keep_head=True),
