@@ -3,6 +3,7 @@
 https://github.com/huggingface/peft. PyTorch has A and B transposed.
 """
 
+import collections
 from collections.abc import Callable, Mapping
 import json
 import pathlib
@@ -20,6 +21,7 @@ from moon_jax.models.base import Model, Variables
 
 _A, _B = adapters.NAMES
 _PREFIX = 'base_model.model.'
+_MERGE = 'moon_jax.merge_adapters returns all weights'
 
 
 def merge_adapters(model: Model, variables: Variables,
@@ -74,13 +76,15 @@ def save_peft(directory: str | pathlib.Path, model: Model,
     names: returns the name of a layer in PyTorch for its path, such as
       "encoder.layer.0.attention.self.query" for "layer0/query".
     base_model: name or path of the pretrained network, for PEFT to load it.
-    fan_in_fan_out: whether PyTorch stores kernels as here, such as Conv1D of
-      GPT-2.
+    fan_in_fan_out: whether PyTorch stores kernels of layers with adapters as
+      here, such as Conv1D of GPT-2. Other layers that train have the kernels of
+      nn.Linear or nn.Conv2d there.
 
   Raises:
     UserError: if the network has no adapters, or some that PEFT cannot have:
-      stacked, or of a layer that also trains itself; or if parameters train
-      that belong to no layer, such as prompts.
+      stacked, or of a layer that also trains itself; if parameters train that
+      belong to no layer, such as prompts, or whose layout in PyTorch is not
+      known; if there are running statistics; or if two layers have one name.
 
   Examples:
     >>> moon_jax.save_peft('adapter', adapted, simulation.global_model(),
@@ -90,27 +94,23 @@ def save_peft(directory: str | pathlib.Path, model: Model,
   adapted = {path[:-1]: x for path, x in flat.items() if path[-1] == _A}
   trained = {path[:-1] for path in traverse_util.flatten_dict(
       variables['params']) if path[-1] not in adapters.NAMES}
-  wrong = ['/'.join(path) for path, x in adapted.items()
-           if x.ndim > 2 or path in trained]
-  require(adapted and not wrong, 'model', 'must have adapters of layers that '
-          'are not stacked and do not train themselves',
-          ', '.join(wrong) or f'none{model.place}', 'Name other layers')
-  require(() not in trained, 'model', 'must train layers only: PEFT has no '
-          'names for other parameters', ', '.join(
-              name for name, x in variables['params'].items()
-              if not isinstance(x, Mapping)),
-          'Do not train them beside the adapters')
+  _check_layers(model, variables, flat, adapted, trained)
+  name_of = {path: names('/'.join(path)) for path in (*adapted, *trained)}
+  same = [name for name, count in collections.Counter(
+      name_of.values()).items() if count > 1]
+  require(not same, 'names', 'must return another name for each layer',
+          f'{", ".join(same)} for several', 'Layers that are one in PyTorch, '
+          f'such as c_attn of GPT-2, cannot be exported. {_MERGE}')
   tensors = {}
   for path, x in flat.items():
-    name, at = names('/'.join(path[:-1])), path[:-1]
+    name, at = name_of.get(path[:-1]), path[:-1]
     if at in adapted and path[-1] in adapters.NAMES:
       tensors[f'{name}.lora_{path[-1][-1].upper()}.weight'] = x.T
     elif at in trained:
-      is_kernel = path[-1] == 'kernel' and not fan_in_fan_out
       tensors[f'{name}.{"bias" if path[-1] == "bias" else "weight"}'] = (
-          jnp.moveaxis(x, (-1, -2), (0, 1)) if is_kernel else x)
+          jnp.moveaxis(x, (-1, -2), (0, 1)) if path[-1] == 'kernel' else x)
   rank = next(iter(adapted.values())).shape[1]
-  layer_names = lambda paths: sorted(names('/'.join(path)) for path in paths)
+  layer_names = lambda paths: sorted(name_of[path] for path in paths)
   config = {
       'peft_type': 'LORA', 'r': rank, 'lora_alpha': model.lora_scale * rank,
       'target_modules': layer_names(adapted),
@@ -126,6 +126,27 @@ def save_peft(directory: str | pathlib.Path, model: Model,
       {f'{_PREFIX}{name}': np.ascontiguousarray(x)
        for name, x in tensors.items()}, folder / 'adapter_model.safetensors',
       metadata={'format': 'pt'})
+
+
+def _check_layers(model, variables, flat, adapted, trained):
+  """Checks that PEFT can have the layers with adapters and those that train."""
+  wrong = ['/'.join(path) for path, x in adapted.items()
+           if x.ndim > 2 or path in trained]
+  require(adapted and not wrong, 'model', 'must have adapters of layers that '
+          'are not stacked and do not train themselves',
+          ', '.join(wrong) or f'none{model.place}', 'Name other layers')
+  require(() not in trained, 'model', 'must train layers only: PEFT has no '
+          'names for other parameters', ', '.join(
+              name for name, x in variables['params'].items()
+              if not isinstance(x, Mapping)),
+          'Do not train them beside the adapters')
+  require(variables.keys() == {'params'}, 'model', 'must have no running '
+          'statistics, which change beside adapters',
+          ', '.join(sorted(variables.keys() - {'params'})), _MERGE)
+  unclear = ['/'.join(path) for path, x in flat.items() if x.ndim == 3
+             and path[-1] == 'kernel' and path[:-1] in trained]
+  require(not unclear, 'model', 'must train no kernels of three axes, whose '
+          'order in PyTorch depends on the layer', ', '.join(unclear), _MERGE)
 
 
 def _parts(model, variables, inputs):
