@@ -8,8 +8,9 @@ algorithm 1.
     w_i <- w_i - lr grad F_i(the first ceil(p U) units of each hidden layer)
     average over the clients that have a number, as in `heterofl`
 
-Units beyond p have no gradient in the step; momentum and weight decay of the
-client's slice go on. The paper's self-distillation is left out.
+Units beyond p have no gradient in the step, and keep their running statistics
+of batch norm; momentum and weight decay of the client's slice go on. The
+paper's self-distillation is left out.
 """
 
 from moon_jax.algorithms.base import Algorithm

@@ -125,8 +125,8 @@ def with_widths(rates: Sequence[float], layers: str, is_drawn: bool = False,
     level, params = level_of(view), trained['params']
     if draws_steps:
       level = jax.random.randint(batch.key, (), 0, level + 1)
-      params = _slice(
-          params, masks(view.variables, level, view.round)['params'])
+      parts = masks(view.variables, level, view.round)
+      params = _slice(params, parts['params'])
     if scale:
       leaves, tree = jax.tree.flatten({'params': params})
       rate = jnp.float32(levels)[level]
@@ -138,8 +138,10 @@ def with_widths(rates: Sequence[float], layers: str, is_drawn: bool = False,
     logits, classes = outputs.logits, classes_of(view)
     if classes is not None:
       logits = jnp.where(classes[None] > 0, logits, 0)
-    return model.task.loss(logits, batch), LossAux(
-        {**variables, 'params': trained['params']}, {})
+    variables = {**variables, 'params': trained['params']}
+    if draws_steps:  # statistics of the units beyond are those of zeros
+      variables = _where(parts, variables, trained)
+    return model.task.loss(logits, batch), LossAux(variables, {})
 
   def finish(trained, view):
     classes = classes_of(view)
@@ -181,9 +183,8 @@ def with_widths(rates: Sequence[float], layers: str, is_drawn: bool = False,
       loss=loss, finish=finish, aggregate=aggregate,
       transform_grads=lambda grads, view: _slice(
           grads, of_view(view)['params']),
-      local_model=lambda trained, view: jax.tree.map(
-          lambda part, x, w: jnp.where(part > 0, x, w), of_view(view), trained,
-          view.variables),
+      local_model=lambda trained, view: _where(
+          of_view(view), trained, view.variables),
       personal_model=lambda trained, view: trained, evaluated=evaluated,
       evaluated_beside=tuple(f'width_{rate:g}' for rate in narrow),
       upload_bytes=num_bytes, download_bytes=num_bytes, made_of=('heterofl',))
@@ -191,5 +192,10 @@ def with_widths(rates: Sequence[float], layers: str, is_drawn: bool = False,
 
 def _slice(tree, parts):
   """Returns a tree with zeros where `parts` are 0."""
+  return _where(parts, tree, jax.tree.map(jnp.zeros_like, tree))
+
+
+def _where(parts, tree, other):
+  """Returns a tree with the values of another one where `parts` are 0."""
   return jax.tree.map(
-      lambda x, part: jnp.where(part > 0, x, jnp.zeros_like(x)), tree, parts)
+      lambda part, x, y: jnp.where(part > 0, x, y), parts, tree, other)

@@ -189,6 +189,49 @@ def test_rates_are_drawn_every_round():
   assert {*found} == {5, 2}
 
 
+class Normalized(nn.Module):
+  """A network with batch norm."""
+
+  @nn.compact
+  def __call__(self, x, train):
+    x = nn.BatchNorm(use_running_average=not train, name='bn')(
+        nn.Dense(4, name='fc1')(x))
+    return nn.Dense(2, name='out')(nn.relu(x))
+
+
+def test_units_beyond_a_step_of_fjord_keep_their_running_statistics():
+  """Those of the step have the same ones as in the full network."""
+  model, algorithm = mj.from_flax(Normalized()), mj.fjord(
+      (1., .5), layers='fc1 bn out')
+  rng = np.random.default_rng(0)
+  batch = base.Batch(jnp.float32(rng.normal(size=(8, 3))), jnp.arange(8) % 2,
+                     jnp.ones(8))
+  variables = model.init(jax.random.key(0), batch.inputs)
+  variables['batch_stats'] = jax.tree.map(
+      lambda x: jnp.float32(rng.uniform(1, 2, x.shape)),
+      variables['batch_stats'])
+  view = base.first_view(algorithm, variables)
+  _, full = model.apply(variables, batch.inputs, batch.mask, train=True)
+
+  @jax.jit
+  def after(key):
+    _, aux = algorithm.loss(
+        model, variables, batch._replace(key=key), view)
+    return aux.variables['batch_stats']['bn']
+
+  sizes = set()
+  for i in range(8):
+    found = after(jax.random.key(i))
+    is_new_U = np.array(found['mean'] != variables['batch_stats']['bn']['mean'])
+    sizes.add(int(is_new_U.sum()))
+    for name, x_U in found.items():
+      old_U, new_U = (
+          tree['batch_stats']['bn'][name] for tree in (variables, full))
+      np.testing.assert_allclose(
+          x_U, np.where(np.arange(4) < is_new_U.sum(), new_U, old_U), 1e-5)
+  assert sizes == {2, 4}
+
+
 class Own(nn.Module):
   """A network with other names, batch norm in a block and a flattened image."""
 
