@@ -299,8 +299,9 @@ class Program:
   def _compile_round(self):
     compiled = Round(self.spec.program, self.mesh, self.training.spec)
     if not self.spec.program.debug:
-      compiled.compile(*self.round_arguments(
-          [run.next_round for run in self.runs]))
+      compiled.compile(
+          self._state._replace(clients=self._clients), self._device_hparams(),
+          *self.planner.prepared([run.next_round for run in self.runs]))
     self._round = compiled
 
   def round_arguments(self, rounds: Sequence[int | None]) -> tuple:
@@ -308,12 +309,19 @@ class Program:
 
     None is for a run that does not train. All tables have one shape.
     """
-    return (self._state._replace(clients=self._clients), self._device_hparams(),
-            *self.planner.prepared(rounds))
+    return (self._state._replace(clients=self._clients),
+            self._device_hparams(rounds), *self.planner.prepared(rounds))
 
-  def _device_hparams(self):
-    """Returns the hyperparameters of the next rounds, float32 [R]."""
-    values = [run.federation.hparams(run.next_round) for run in self.runs]
+  def _device_hparams(self, rounds=None):
+    """Returns the hyperparameters of a round of each run, float32 [R].
+
+    They are those of its last round if a run, or `rounds`, is None: a schedule
+    may have no other one.
+    """
+    values = [run.federation.hparams(
+        max(run.rounds_done - 1, 0) if index is None else index)
+              for run, index in zip(
+                  self.runs, rounds or [None] * len(self.runs))]
     if self._hparams[0] != values:
       self._hparams = values, devices.put({
           name: np.array([of_run[name] for of_run in values], np.float32)

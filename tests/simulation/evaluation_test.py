@@ -471,6 +471,25 @@ def test_new_clients_adapt_as_in_a_round_and_change_nothing(name):
       columns['personal_heldout_accuracy'][:2])
 
 
+@pytest.mark.parametrize('num_new', [
+    0, pytest.param(3, marks=pytest.mark.long)])
+def test_clients_adapt_with_the_learning_rate_of_the_last_round(num_new):
+  """Also where the schedule has no other round."""
+  federation = make(
+      algorithm=mj.fedbabu(head='b', finetune_epochs=2), evaluate_clients=False,
+      evaluate_all=True, learning_rate=.05)
+  count = NUM_CLIENTS - num_new
+  federation = dataclasses.replace(
+      federation, clients=federation.clients[:count],
+      new_clients=federation.clients[count:])
+  simulation, line = evaluated(federation, rounds=2)
+  scheduled = Simulation(dataclasses.replace(
+      federation, learning_rate=lambda index: [.1, .05][index]))
+  scheduled.restore(simulation.state_on_host())
+  assert scheduled.evaluate_clients() == line
+  assert line['personal_heldout_loss'] != line['global_heldout_loss']
+
+
 def test_runs_with_and_without_new_clients_share_no_program():
   """One keeps the models of its round, the other does not."""
   federation = make(evaluate_clients=False, evaluate_all=True)

@@ -300,6 +300,16 @@ def test_a_run_that_diverges_ends_alone():
   assert_states_as_alone(program, [3, 1, 3])
 
 
+def test_a_run_that_has_ended_needs_no_learning_rate():
+  program = Program([
+      make(learning_rate=lambda index, rates=rates: rates[index])
+      for rates in ([.05, .02], [.05, .03, .01])])
+  for run in program.runs:
+    run.rounds_done = 2
+  _, hparams, *_ = program.round_arguments([None, 2])
+  np.testing.assert_allclose(hparams['learning_rate'], [.02, .01])
+
+
 @pytest.mark.long
 def test_no_part_of_a_failed_round_is_kept(monkeypatch):
   """Though the messages and states of all its clients are finite."""
