@@ -33,6 +33,7 @@ message is lost after training, c_i moves and c does not: from then on c differs
 from that mean.
 """
 
+import operator
 from typing import Literal
 
 import jax
@@ -42,6 +43,7 @@ import optax
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.wrap import wrap
 from moon_jax.config.parts import checked, Count, FromRun, NonNegative
+from moon_jax.errors import UserError
 from moon_jax.methods.fedavg import fedavg
 from moon_jax.methods.fedprox import with_proximal
 
@@ -71,15 +73,28 @@ def with_control_variates(algorithm: FromRun[Algorithm],
   """Returns `algorithm` with SCAFFOLD's control variates.
 
   Args:
-    algorithm: whose clients train and send a model like the global one.
+    algorithm: whose clients start from the global model, train it and send it.
     num_clients: N, all clients of the federation, sampled or not.
     form: "paper" or "niid_bench", which takes momentum.
+
+  Raises:
+    UserError: while tracing, if clients start from something else.
 
   Examples:
     >>> algorithm = moon_jax.with_control_variates(
     ...     moon_jax.moon(mu=1.0), num_clients=10)
   """
   zeros = lambda variables: optax.tree.zeros_like(variables['params'])
+
+  def start(view):
+    trained = made.start(view)
+    w, w_global = (jax.tree.leaves(tree['params'])
+                   for tree in (trained, view.variables))
+    if len(w) != len(w_global) or any(map(operator.is_not, w, w_global)):
+      raise UserError(
+          '', 'with_control_variates needs clients that start from the global '
+          'model', 'another start', 'Choose another algorithm')
+    return trained
 
   def transform_grads(grads, view):
     if form != 'paper':
@@ -104,12 +119,13 @@ def with_control_variates(algorithm: FromRun[Algorithm],
     c = jax.tree.map(lambda c, d: c + d / num_clients, c, change)
     return message._replace(total=total), c, {}
 
-  return wrap(
+  made = wrap(
       algorithm, 'with_control_variates', init_client=zeros, init_server=zeros,
       broadcast=lambda c, receiver: c, transform_grads=transform_grads,
       transform_updates=transform_updates, send=send, receive=receive,
       needs={**algorithm.needs, 'num_clients': num_clients, 'optimizer': 'sgd',
              **({'momentum': 0} if form == 'paper' else {})})
+  return made._replace(start=start)
 
 
 def variate_change(params, c, view):

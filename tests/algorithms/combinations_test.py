@@ -126,3 +126,11 @@ def test_fednova_of_other_messages_is_refused():
       finish=lambda trained, view: (view.client, Message(())))
   with pytest.raises(UserError, match='with_fednova needs clients whose'):
     run(with_fednova(silent))
+
+
+@pytest.mark.parametrize('algorithm', [
+    mj.fedala(head='b'), mj.fedamp(N), mj.fedper(head='b'), mj.ditto()])
+def test_variates_of_clients_with_another_start_are_refused(algorithm):
+  """Their change is not (w^t - w_i) / (K lr)."""
+  with pytest.raises(UserError, match='needs clients that start from the gl'):
+    run(with_control_variates(algorithm, N), momentum=0.)
