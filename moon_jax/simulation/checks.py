@@ -134,6 +134,8 @@ _ALONE = (
            'it there'),
     _Alone('algorithm', _is('algorithm', 'fedproto'), ('weighting',),
            'averages no models'),
+    _Alone('algorithm', _is('algorithm', 'fedas', 'fedcross'), ('weighting',),
+           'has weights of its own'),
     _Alone('algorithm', _is('algorithm', 'fedphp'),
            ('cohort', 'clock', 'rounds'),
            'needs clients that all train equally often, since it weighs past '
