@@ -3,7 +3,7 @@
 The numbers of the optimizers here are arrays in the program. They may be traced
 and may differ between the runs of one program, so that a sweep over them
 compiles once. Weight decay is coupled as in PyTorch's optimizers: it is added
-to the gradient before all other transformations.
+to the gradient, after clipping and before all other transformations.
 """
 
 from collections.abc import Callable, Container, Mapping

@@ -230,7 +230,7 @@ class Message(NamedTuple):
   Each field may be any tree of arrays.
 
   Attributes:
-    mean: reduced to the cohort's mean, weighted by |D_i|.
+    mean: reduced to the cohort's mean, weighted as `Federation.weighting` says.
     total: reduced to the cohort's sum.
     each: not reduced: `aggregate` gets an `Each` with the clients' values side
       by side. Devices hold all of them, so leave it out if sums are enough.

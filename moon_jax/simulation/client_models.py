@@ -1,10 +1,10 @@
 """The model of each client of a run, also of those that did not take part.
 
 A client has the personal model of the last round in which it trained. If it
-never trained, it has the model that it would begin with. Without personal
-models clients have that of the server, or with SOLO their own. A method that
-reads examples to make a personal model, such as by fine-tuning, makes it from
-the current state of the client.
+never trained, or without personal models, it has the model that it would begin
+with: that of the server, with FedCross one of its models, with SOLO its own. A
+method that reads examples to make a personal model, such as by fine-tuning,
+makes it from the current state of the client.
 
 Nothing is trained, and no state changes.
 """
