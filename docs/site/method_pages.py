@@ -11,17 +11,17 @@ import pathlib
 import re
 import sys
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from moon_jax import optimizers
-from moon_jax.algorithms import base
-from moon_jax.methods import registry
 from moon_jax.config import Config, parts
 from moon_jax.config.kinds import METHODS
+from moon_jax.data.dataset import Dataset
+from moon_jax.methods import registry
 from moon_jax.models import simple_cnn
 from moon_jax.models.adapters import lora
+from moon_jax.simulation import round_spec
+from moon_jax.topologies.base import star
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -134,29 +134,17 @@ def sizes(name: str) -> tuple[str, str, str]:
   """Returns what a client keeps, receives and sends, in sizes of the model."""
   algorithm = registry.make(Config(
       algorithm=name, num_clients=1 if name == 'centralized' else 10))
-  model, example = simple_cnn(10), jnp.zeros((1, 32, 32, 3))
+  model, images = simple_cnn(10), np.zeros((1, 32, 32, 3), np.float32)
   if name == 'fedsalora':  # in sizes of the adapters
     model = lora(model, rank=8)
-
-  def trace(key):
-    view = base.first_view(
-        algorithm, model.init(key, example), 10, optimizers.sgd().hparams)
-    batch = base.Batch(example, jnp.zeros(1, jnp.int32), jnp.ones(1))
-    download = () if algorithm.per_client_init else view.variables
-    return view.variables, (
-        view.client, (download, view.server),
-        base.first_message(algorithm, model, view, batch))
-
-  variables, trees = jax.eval_shape(trace, jax.random.key(0))
-  count = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
-  kept, received, sent = map(count, trees)
-  on_wire = lambda function: np.mean(
-      function(variables, algorithm.hparams)) / 4
-  if algorithm.download_bytes:
-    received += on_wire(algorithm.download_bytes) - count(variables)
-  if algorithm.upload_bytes:
-    sent = on_wire(algorithm.upload_bytes)
-  return tuple(_times(x / count(variables)) for x in (kept, received, sent))
+  labels = np.zeros(1, np.int32)
+  traced = round_spec.trace(
+      Dataset('images', images, labels, images, labels, tuple('0123456789')),
+      model, algorithm, optimizers.sgd())
+  received, sent = (x_C.mean() for x_C in round_spec.wire_bytes(
+      algorithm, traced, star(), 10))
+  return tuple(_times(x / round_spec.bytes_of(traced.model))
+               for x in (traced.client_bytes, received, sent))
 
 
 def _times(x):
