@@ -76,6 +76,7 @@ def fedamp(num_clients: FromRun[Count], alpha: Positive = 0.01,
       broadcast=broadcast, per_client_broadcast=True,
       init_client=lambda variables: variables,
       start=lambda view: view.client, loss=loss,
+      download_bytes=lambda variables, hparams: 0,  # of the mean
       finish=lambda trained, view: (trained, Message(trained, each=trained)),
       aggregate=aggregate, needs={'num_clients': num_clients},
       hparams={'alpha': alpha, 'sigma': sigma, 'lam': lam})

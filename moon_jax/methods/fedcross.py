@@ -62,6 +62,7 @@ def fedcross(num_clients: FromRun[Annotated[int, Ge(2)]],
           server[0], server[1][receiver.client_id]),
       per_client_broadcast=True,
       start=lambda view: view.server,
+      download_bytes=lambda variables, hparams: 0,  # of w^t
       finish=lambda trained, view: (
           view.client, Message(trained, each=trained)),
       aggregate=aggregate, hparams={'alpha': alpha},

@@ -90,5 +90,6 @@ def fedfomo(num_clients: FromRun[Count], num_models: Count = 5,
       init_client=lambda w: (w, w), broadcast=broadcast,
       per_client_broadcast=True, reads_examples=True,
       start=start, finish=finish, aggregate=aggregate,
+      download_bytes=lambda variables, hparams: 0,  # of the mean
       hparams={'epsilon': epsilon, 'epsilon_decay': epsilon_decay},
       needs={'num_clients': num_clients})

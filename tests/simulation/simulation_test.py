@@ -7,6 +7,7 @@ import numpy as np
 import optax
 import pytest
 
+import moon_jax as mj
 from moon_jax.algorithms.server import with_server_optimizer
 from moon_jax.data import rounds
 from moon_jax.errors import DivergedError, UserError
@@ -35,6 +36,11 @@ def bytes_per_round(num_rounds=1, has_state=False, **changes):
     (fed.scaffold(3), 4 * _PARAMS),  # c down, c_i+ - c_i up
     (fed.fednova(), 2 * _PARAMS + 4),  # the effective steps
     (fed.solo(), 0),
+    # A model of its own down, but no global model.
+    (mj.fedcross(3), 2 * _PARAMS),
+    (mj.fedamp(3), 2 * _PARAMS),
+    # Two models with a bool each down, a model and three numbers up.
+    (mj.fedfomo(3), 3 * _PARAMS + 2 + 3 * 4),
     (feddisco(), 2 * _PARAMS + 4),  # a model, which the server sees twice; d_i
     (with_server_optimizer(fed.fedavg(), optax.sgd(1., momentum=.9)),
      2 * _PARAMS)])
