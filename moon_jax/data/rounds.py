@@ -140,6 +140,34 @@ class Rounds(NamedTuple):
             f'round {num_rounds}', 'List more, or take rounds without a limit, '
             'such as moon_jax.rounds.all_clients()')
 
+  def cohort(self, history: History, run: Run) -> Cohort:
+    """Returns the cohort of the next round.
+
+    Raises:
+      UserError: if there is none, or it does not fit the run or what the rounds
+        declare.
+    """
+    number = int(history.num_rounds) + 1
+    self.check_has(number)
+    cohort = self.next(history, run)
+    require(isinstance(cohort, Cohort), 'rounds', 'must have a function next '
+            'that returns a moon_jax.rounds.Cohort', reprlib.repr(cohort),
+            'Cohort.of(clients) makes one')
+    name = f'clients in round {number}'
+    _check_clients(name, cohort.clients, run.num_clients)
+    count = len(cohort.clients)
+    most = count if self.cohort_size is None else self.cohort_size
+    require(count <= most, '', f'{name} must be at most {most}, the cohort_size '
+            'of their Rounds', count, 'Raise cohort_size')
+    for field, limit in {'lost': 1, 'steps_fraction': 1,
+                         'staleness': self.max_staleness or 0}.items():
+      values = getattr(cohort, field)
+      require(len(values) == count and all(0 <= x <= limit for x in values), '',
+              f'{field} in round {number} must have a number from 0 to {limit} '
+              f'for each of {count} clients', reprlib.repr(values),
+              'Cohort.of(clients) has such lists')
+    return cohort
+
 
 def all_clients() -> Rounds:
   """Returns rounds in which all clients take part, without a limit."""
@@ -166,7 +194,7 @@ def listed(cohorts: Sequence[Sequence[int]]) -> Rounds:
   return Rounds(
       lambda history, run: Cohort.of(cohorts[int(history.num_rounds)]),
       cohort_size=max(map(len, cohorts)), num_rounds=len(cohorts),
-      cohorts=cohorts, check=lambda run: _check_clients(
+      cohorts=cohorts, check=lambda run: _check_cohorts(
           cohorts, run.num_clients))
 
 
@@ -335,23 +363,28 @@ def _check_are_lists(cohorts):
   require(any(map(len, cohorts)), *message, 'none', remedy)
 
 
-def _check_clients(cohorts, num_clients):
+def _check_cohorts(cohorts, num_clients):
   """Checks that cohorts have clients of a run, each once."""
   last: Any = None
   for index, clients in enumerate(cohorts):
     if clients is last:  # with full participation all are the same long list
       continue
     last = clients
-    name, got = f'cohorts[{index}]', reprlib.repr(list(clients))
-    require(all(isinstance(client, SupportsIndex) for client in clients), '',
-            f'{name} must be integers, the numbers of clients', got,
-            'Convert them with int')
-    least, most = min(clients, default=0), max(clients, default=0)
-    require(0 <= least and most < num_clients, '',
-            f'{name} must be clients from 0 to {num_clients - 1}',
-            f'{least} to {most}', 'Clients are numbered from 0')
-    require(len(set(clients)) == len(clients), '',
-            f'{name} must list each client once', got, 'Remove the others')
+    _check_clients(f'cohorts[{index}]', clients, num_clients)
+
+
+def _check_clients(name, clients, num_clients):
+  """Checks that a list has clients of a run, each once."""
+  got = reprlib.repr(list(clients))
+  require(all(isinstance(client, SupportsIndex) for client in clients), '',
+          f'{name} must be integers, the numbers of clients', got,
+          'Convert them with int')
+  least, most = min(clients, default=0), max(clients, default=0)
+  require(0 <= least and most < num_clients, '',
+          f'{name} must be clients from 0 to {num_clients - 1}',
+          f'{least} to {most}', 'Clients are numbered from 0')
+  require(len(set(clients)) == len(clients), '',
+          f'{name} must list each client once', got, 'Remove the others')
 
 
 def _check_timeline(timeline):

@@ -247,10 +247,9 @@ class Federation:
     """Returns the cohort of the next round.
 
     Raises:
-      UserError: if there is none, or a selection does not return clients.
+      UserError: if there is none, or it does not fit the federation.
     """
-    self.rounds.check_has(int(history.num_rounds) + 1)
-    return self.rounds.next(history, self.run)
+    return self.rounds.cohort(history, self.run)
 
   def first_cohorts(self, num_rounds: int) -> list[Cohort]:
     """Returns the cohorts of the first rounds that are known before training.

@@ -173,3 +173,25 @@ def test_dropout_is_composed_around_rounds():
 def test_what_does_not_fit_is_refused(make_fn, words):
   with pytest.raises(UserError, match=words):
     make_fn().check(RUN)
+
+
+@pytest.mark.parametrize('cohort_fn, words', [
+    (lambda of: [0], r'rounds must have .* returns .*Cohort; got \[0\]'),
+    (lambda of: of([-1]), 'clients in round 3 must be .*0 to 3; got -1 to -1'),
+    (lambda of: of([4]), 'clients in round 3 .* got 4 to 4'),
+    (lambda of: of([1, 1]), r'list each client once; got \[1, 1\]'),
+    (lambda of: of([0, 1, 2]), 'at most 2, the cohort_size .*; got 3'),
+    (lambda of: of([0])._replace(clients=[.5]), 'must be integers'),
+    (lambda of: of([0])._replace(lost=[]), r'lost in round 3 .*; got \[\]'),
+    (lambda of: of([0])._replace(steps_fraction=[1.5]),
+     r'steps_fraction in round 3 must have .*0 to 1 .*; got \[1.5\]'),
+    (lambda of: of([0])._replace(steps_fraction=[-.5]), r'got \[-0.5\]'),
+    (lambda of: of([0])._replace(staleness=[1]), r'0 to 0 .* got \[1\]'),
+])
+def test_cohorts_of_your_own_rounds_are_checked(cohort_fn, words):
+  make = lambda fn: rounds.Rounds(
+      lambda history, run: fn(rounds.Cohort.of), cohort_size=2)
+  with pytest.raises(UserError, match=words):
+    make(cohort_fn).cohort(at(2), RUN)
+  valid = rounds.Cohort([3, 0], [True, False], [0., .5], [0, 0])
+  assert make(lambda of: valid).cohort(at(2), RUN) == valid
