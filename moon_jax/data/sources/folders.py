@@ -5,7 +5,7 @@
     DIR/train/... DIR/test/...                    the same, already split
 
 Images in DIR/valid are test images if there is no DIR/test, and training images
-otherwise.
+otherwise. Hidden files and folders, such as .ipynb_checkpoints, are not read.
 
 Names of folders are the names of classes and clients, in sorted order.
 """
@@ -28,7 +28,8 @@ from moon_jax.errors import setting
 _SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.gif', '.pgm', '.ppm', '.webp',
              '.tif', '.tiff')
 _SPLITS = {'train': 'train', 'training': 'train', 'test': 'test',
-           'testing': 'test', 'valid': 'valid', 'val': 'valid'}
+           'testing': 'test', 'valid': 'valid', 'validation': 'valid',
+           'val': 'valid'}
 
 
 @checked
@@ -51,7 +52,7 @@ def load(data_dir: FromRun[str] = '', size: Annotated[int, Ge(0)] = 0,
   root = files.existing_directory('images', 'the folders', data_dir,
                                   'a folder of images for each class')
   check = arrays.Check(setting('dataset', 'images'))
-  paths = [path for path in sorted(root.rglob('*'))
+  paths = [path for path in find(root, '*')
            if path.suffix.lower() in _SUFFIXES and path.is_file()]
   check(paths, 'the directory must hold folders of images',
         f'{data_dir} without {", ".join(_SUFFIXES[:3])}',
@@ -72,6 +73,12 @@ def load(data_dir: FromRun[str] = '', size: Annotated[int, Ge(0)] = 0,
   return arrays.to_dataset(root.resolve().name, check.source, loaded)
 
 
+def find(root: pathlib.Path, pattern: str) -> list[pathlib.Path]:
+  """Returns the files and folders in `root` that are not hidden, sorted."""
+  return [path for path in sorted(root.rglob(pattern)) if not any(
+      part.startswith('.') for part in path.relative_to(root).parts)]
+
+
 def layout(check: arrays.Check, root: pathlib.Path,
            paths: Sequence[pathlib.Path]) -> tuple[np.ndarray, ...]:
   """Returns what the folders of N files mean, three arrays of strings [N].
@@ -80,9 +87,15 @@ def layout(check: arrays.Check, root: pathlib.Path,
   if there are none; and the class.
   """
   places = [path.relative_to(root).parts[:-1] for path in paths]
-  tops = [_SPLITS.get(place[0].lower(), '') for place in places if place]
-  is_split = 'train' in tops and '' not in tops
-  parts = tops if is_split else [''] * len(places)
+  tops = {place[0]: _SPLITS.get(place[0].lower(), '')
+          for place in places if place}
+  # Classes may have the name train, too: of vehicles, for example.
+  is_split = 'train' in tops.values() and (
+      {*tops.values()} != {'train', ''} or any(place[1:] for place in places))
+  others = [str(root / top) for top, part in tops.items() if not part]
+  check(not (is_split and others), 'beside the folder train there must be only '
+        'folders test and valid', ', '.join(others[:3]), 'Move or rename them')
+  parts = [tops[place[0]] if is_split and place else '' for place in places]
   # Without test images, validation images are for testing.
   valid = 'train' if 'test' in parts else 'test'
   parts = [part.replace('valid', valid) for part in parts]

@@ -59,7 +59,7 @@ def load(data_dir: FromRun[str] = '', tokenizer: File = '', label: str = '',
   read, num_tokens = _reader(check, tokenizer, length, pad_token, pad_side)
   root = files.user_path(data_dir, 'data_dir')
   # Beside train.csv others have a list of classes, classes.txt.
-  paths = sorted(root.rglob('*/*.txt')) if data_dir and root.is_dir() else []
+  paths = folders.find(root, '*/*.txt') if data_dir and root.is_dir() else []
   if paths:
     for name, value, default in (
         ('label', label, ''), ('text', text, ''), ('client', client, ''),

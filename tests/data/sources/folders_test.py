@@ -30,16 +30,25 @@ def test_clients_and_classes_are_folders(tmp_path):
 
 
 @pytest.mark.parametrize('train, test', [
-    ('train', 'test'), ('Training', 'testing'), ('train', 'val')])
+    ('train', 'test'), ('Training', 'testing'), ('train', 'val'),
+    ('train', 'Validation')])
 def test_split_folders_and_grayscale(train, test, tmp_path):
   gray = PIXELS[..., 0]
   for part, i in (train, 0), (test, 2):
     save(tmp_path / part / 'a', gray[i])
     save(tmp_path / part / 'b', gray[i + 1])
+  save(tmp_path / '.ipynb_checkpoints', PIXELS[0])
   data = mj.load_dataset('images', str(tmp_path))
   np.testing.assert_array_equal(data.train_inputs[..., 0], gray[:2])
   np.testing.assert_array_equal(data.test_inputs[..., 0], gray[2:4])
   assert data.train_clients is None and data.test_labels.tolist() == [0, 1]
+
+
+def test_a_class_may_have_the_name_train(tmp_path):
+  for name in 'bus', 'car', 'train':
+    save(tmp_path / name, *PIXELS[:2])
+  data = mj.load_dataset('images', str(tmp_path))
+  assert data.class_names == ('bus', 'car', 'train')
 
 
 def test_sizes(tmp_path):
@@ -63,6 +72,12 @@ def test_sizes(tmp_path):
     (lambda here: save(here / 'train/a', PIXELS[0]), 'test examples'),
     (lambda here: (save(here, PIXELS[0]), save(here / 'train/a', PIXELS[1]),
                    save(here / 'test/a', PIXELS[2])), 'DIR/CLASS.*0.png'),
+    (lambda here: [save(here / top / 'a', PIXELS[0])
+                   for top in ('train', 'test', 'extra')],
+     'only folders test and valid; got .*/extra. Move'),
+    (lambda here: [save(here / top / 'a', PIXELS[0])
+                   for top in ('train', 'evaluation')],
+     'only folders test and valid; got .*/evaluation. Move'),
     (lambda here: (save(here / 'a', PIXELS[0]),
                    (here / 'a/9.png').write_bytes(b'x')), 'complete.*a.9.png'),
     (lambda here: (save(here / 'a', PIXELS[0]), save(here / 'a', (

@@ -53,6 +53,15 @@ def test_folders_of_clients(here):
   assert data.num_tokens == len(WORDS) and len(data.test_labels) == 2
 
 
+def test_folders_beside_train_and_test_are_refused(here):
+  """The split would be lost: test texts would train."""
+  for top in 'train', 'test', 'notes':
+    write(here / f'mails/{top}/won/a.txt', 'the game')
+  with pytest.raises(UserError, match='only folders test and valid; got '
+                     '.*mails/notes. Move'):
+    load('mails')
+
+
 def test_names_of_folders_are_no_values_of_a_table(here):
   """Neither numbers, of which 007 is 7, nor missing values."""
   for name in '007', '1e1', 'NA':
