@@ -36,6 +36,8 @@ def check(settings: Any) -> None:
 def check_value(settings: type, name: str, value: Any) -> None:
   """Checks a value for a field of a dataclass; see `check`."""
   parameter, is_plain = _parameters(settings)[name]
+  if parameter.kind is bool and isinstance(value, str):  # true, as in calls
+    raise parameter.error('True or False', value)
   if is_plain or isinstance(value, numbers.Real):
     parameter.check(value)
 

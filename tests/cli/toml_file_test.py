@@ -81,6 +81,7 @@ def test_all_keys_are_read(file):
     ('"algorithm.mu" = []', 'must have one value or more'),
     ('"algoritm.mu" = 1', "a setting of a run; got 'algoritm.mu'"),
     ('algorithm = "fedavg("', 'must be a name or a call'),
+    ('augment = ["true"]', "augment must be True or False; got 'true'"),
     ('seed = 2026-01-01', 'seed must be an integer; got datetime.date'),
     ('workdir = "x"', 'Give --workdir=DIR on the command line'),
     ('title = 3', 'title must be a string; got 3'),

@@ -18,6 +18,8 @@ NAN = float('nan')
     ('seed', np.arange(2), r'--seed must be an integer; got array\(\[0, 1\]\)'),
     ('learning_rate', np.ones(2), '--learning_rate must be a finite number'),
     ('augment', 'yes', "--augment must be True or False; got 'yes'"),
+    # Text is true, whatever it says.
+    ('augment', 'false', "--augment must be True or False; got 'false'"),
     ('augment', 2, '--augment must be True or False; got 2'),
     ('augment', NAN, '--augment must be True or False; got nan'),
     ('data_dir', 3, '--data_dir must be a word or text; got 3'),
