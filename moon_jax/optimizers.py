@@ -32,11 +32,13 @@ class Optimizer(NamedTuple):
       are learning_rate and those of `hparams` that are not left out.
     hparams: its numbers, which are arrays in the program.
     name: by which a method names the optimizer that it needs.
+    has_own_rate: whether the learning rate of the run has no effect on it.
   """
 
   transformation: Callable[[Mapping[str, Any]], optax.GradientTransformation]
   hparams: Mapping[str, float] = types.MappingProxyType({})
   name: str = ''
+  has_own_rate: bool = False
 
 
 @checked
@@ -100,7 +102,7 @@ def resolve(value: Any) -> Optimizer:
   if isinstance(value, str | Part):
     return _from_part(parts.parse('optimizer', value))
   if hasattr(value, 'init') and hasattr(value, 'update'):
-    return Optimizer(lambda hparams: value)
+    return Optimizer(lambda hparams: value, has_own_rate=True)
   if callable(value):
     return Optimizer(lambda hparams: value(hparams['learning_rate']))
   raise UserError(

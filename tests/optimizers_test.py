@@ -13,6 +13,7 @@ from moon_jax.algorithms import server
 from moon_jax.config import Part, parts
 from moon_jax.errors import UserError
 from moon_jax.methods.fednova import fednova
+from moon_jax.simulation import records
 from moon_jax.simulation.program import Program
 from moon_jax.simulation.simulation import Simulation
 from support import tiny_federation
@@ -154,11 +155,12 @@ def plain_loop(params, optimizer):
 
 
 @pytest.mark.parametrize('given', [
-    'adamw(weight_decay=0.01)', optax.adamw(.05, weight_decay=.01),
-    lambda rate: optax.adamw(rate, weight_decay=.01)])
+    {'optimizer': 'adamw(weight_decay=0.01)'},
+    {'optimizer': optax.adamw(.05, weight_decay=.01), 'learning_rate': .01},
+    {'optimizer': lambda rate: optax.adamw(rate, weight_decay=.01)}])
 def test_optimizers_of_optax_train_as_in_a_plain_loop(given):
   """As a part, a transformation, and a function of the learning rate."""
-  initial, found = trained(optimizer=given)
+  initial, found = trained(**given)
   expected = plain_loop(initial, optax.adamw(.05, weight_decay=.01))
   assert_trees_close(found, expected)
   without_decay = plain_loop(initial, optax.adamw(.05, weight_decay=0.))
@@ -188,8 +190,23 @@ def test_runs_of_several_optimizers_do_not():
   for one, other in (('sgd', 'adam'), ('adamw', 'adamw(weight_decay=0.01)'),
                      ('sgd', optax.sgd(.1))):
     with pytest.raises(UserError, match='must have the same optimizer'):
-      Program([dataclasses.replace(plain, optimizer=each)
+      Program([dataclasses.replace(plain, optimizer=each, learning_rate=.01)
                for each in (one, other)])
+
+
+@pytest.mark.parametrize('rate, words', [
+    (.05, '0.05'), (lambda t: .05, 'a schedule')])
+def test_an_optimizer_with_its_own_rate_takes_no_other(rate, words):
+  with pytest.raises(UserError, match=f'^learning_rate must not.* got {words}'):
+    tiny_federation.make(optimizer=optax.sgd(.1), learning_rate=rate)
+  tiny_federation.make(optimizer=optax.sgd, learning_rate=rate)
+
+
+def test_a_diverged_run_names_the_rate_that_its_optimizer_has():
+  federation = tiny_federation.make(optimizer=optax.sgd(.1), learning_rate=.01)
+  error = records.diverged('loss became nan', federation, 0)
+  assert str(error).startswith(
+      'loss became nan. Lower the learning rate of optimizer')
 
 
 @pytest.mark.parametrize('value, words', [

@@ -314,7 +314,9 @@ def measure(spec: RoundSpec) -> Rates:
       loses_updates=False, has_partial_work=False)
   simulation = Simulation(dataclasses.replace(
       federation, local_steps=0, local_epochs=num_epochs, lanes=num_lanes,
-      learning_rate=_RATE,  # one that is tried may diverge
+      # One that is tried may diverge.
+      learning_rate=federation.learning_rate if (
+          federation.optimizer.has_own_rate) else _RATE,
       evaluate_clients=False, evaluate_all=False, client_tests=None,
       new_clients=(),
       clients=clients_lib.shortened(

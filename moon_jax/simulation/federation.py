@@ -60,8 +60,9 @@ class Federation:
       `moon_jax.rounds.listed([[0, 3], [1, 2]])`; by default all clients, in any
       number of rounds.
     optimizer: local optimizer: a call such as "sgd(momentum=0.9)" or "adam"; a
-      transformation of optax; or a function of the learning rate that returns
-      one, such as `optax.adamw` (`moon_jax.optimizers.resolve`).
+      transformation of optax, which has a learning rate of its own; or a
+      function of the learning rate that returns one, such as `optax.adamw`
+      (`moon_jax.optimizers.resolve`).
     learning_rate: local learning rate: a number, or a function of the round,
       from 0, such as `optax.cosine_decay_schedule(0.1, decay_steps=100)`.
     gradient_clip: bound on the norm of each local gradient; 0 has none.

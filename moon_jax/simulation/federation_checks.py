@@ -286,6 +286,12 @@ def _check_needs(federation):
     is_met = value <= needed if name == 'cohort_size' else value == needed
     require(is_met, 'algorithm', f'needs {flag}',
             f'{name}={_short(value)} of the federation', remedy)
+  rate = federation.learning_rate
+  require(not optimizer.has_own_rate or rate == Config.learning_rate,
+          'learning_rate', 'must not be given with an optimizer that has a '
+          'rate of its own', 'a schedule' if callable(rate) else rate,
+          'Remove it, or give a function of the learning rate as the '
+          'optimizer, such as optax.adamw')
 
 
 def _check_rounds(federation):

@@ -330,12 +330,16 @@ def diverged(reason: str, federation: Federation, index: int,
   The number is that of a client, or of the server, in the round `index`.
   """
   rate, source = setting('learning_rate'), federation.algorithm.source
-  method = f'{setting("algorithm", source)} ' if source else ''
-  value = federation.hparams(index)['learning_rate']
+  values = [setting('algorithm', source)] * bool(source)
+  if federation.optimizer.has_own_rate:
+    rate = f'the learning rate of {setting("optimizer")}'
+  else:
+    value = federation.hparams(index)['learning_rate']
+    values.append(f'{rate}={value:g}')
   scale = '; '.join(federation_checks.unscaled(federation.data))
   is_own = not source or spelling.custom_name(source)
   return DivergedError(
-      f'{reason} ({method}{rate}={value:g})',
+      reason + f' ({" ".join(values)})' * bool(values),
       (f'{scale}, or lower' if scale else 'Lower') + f' {rate}'
       + ', or check your algorithm' * bool(is_own)
       + (', or leave diverged clients out with '

@@ -72,9 +72,11 @@ def test_numbers_of_methods_and_optimizers_may_differ():
   rate = functools.partial(optax.adamw, weight_decay=.1)
   check(changed(optimizer=rate), changed(optimizer=rate, learning_rate=.3))
   for one, other in (adamw(.1), adamw(.2)), (optax.adam(.1), optax.adam(.2)):
-    check(changed(optimizer=one), changed(optimizer=one))
+    one, other = (changed(optimizer=optimizer, learning_rate=.01)
+                  for optimizer in (one, other))
+    check(one, one)
     with pytest.raises(UserError, match='the same optimizer'):
-      check(changed(optimizer=one), changed(optimizer=other))
+      check(one, other)
 
 
 def adamw(weight_decay):
@@ -82,7 +84,8 @@ def adamw(weight_decay):
 
 
 @pytest.mark.parametrize('name, value', [
-    ('optimizer', 'adam'), ('optimizer', optax.sgd(.1)),
+    ('optimizer', 'adam'),
+    ('optimizer', {'optimizer': optax.sgd(.1), 'learning_rate': .01}),
     ('optimizer', optax.sgd), ('optimizer', 'lion'),
     ('batch_size', 3), ('augment', False),
     ('augmentation', lambda key, inputs: inputs),
