@@ -194,6 +194,35 @@ class Timeline(NamedTuple):
   cohort_size: int = 0
 
 
+def validated(name: str, clock: Clock, num_clients: int) -> Clock:
+  """Returns the clock of your own function `name`, with arrays, if it is valid.
+
+  Raises:
+    UserError: naming the first field with an invalid number.
+  """
+  def fail(field, requirement, got):
+    raise UserError(f'clock={name}', f'must return a clock whose {field} '
+                    f'{requirement}', got, 'Change the function')
+
+  made = {}
+  is_above_0 = lambda x: x > 0
+  for field, words, is_valid in zip(COLUMNS, (
+      'of 0 or more', 'above 0', 'above 0'), (
+          lambda x: (x >= 0) & (x < np.inf), is_above_0, is_above_0)):
+    made[field] = values = np.asarray(getattr(clock, field))
+    requirement = f'has {num_clients} numbers {words}, one per client'
+    if values.shape != (num_clients,) or values.dtype.kind not in 'iuf':
+      fail(field, requirement, f'{values.dtype} {list(values.shape)}')
+    if not is_valid(values).all():
+      fail(field, requirement, values[~is_valid(values)][0])
+  if not 0 < clock.availability <= 1:
+    fail('availability', 'is above 0 and at most 1', clock.availability)
+  if np.shape(clock.phase) not in ((), (num_clients,)):
+    fail('phase', f'is a number, or has {num_clients}',
+         list(np.shape(clock.phase)))
+  return clock._replace(**made)
+
+
 @checked
 def lognormal(num_clients: FromRun[int], seed: FromRun[int],
               seconds_per_example: Annotated[float, Gt(0)] = 0.01,

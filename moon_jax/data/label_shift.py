@@ -104,9 +104,24 @@ def configured(config: Config, dataset: Dataset,
   """
   if config.labels.name != 'clean':
     _check_may_change(config, dataset, clients, 'labels', config.labels)
-  return parts.make(
+  made = parts.make(
       'labels', config.labels, labels=dataset.train_labels, clients=clients,
       num_classes=dataset.num_classes, seed=config.split_seed())
+  if config.labels.is_own:
+    _check_own(config.labels.name, made, dataset)
+  return made
+
+
+def _check_own(name, labels, dataset):
+  """Checks the labels that your own function returns."""
+  count, most = len(dataset.train_labels), dataset.num_classes - 1
+  is_array = labels.shape == (count,) and labels.dtype.kind in 'iu'
+  require(is_array and 0 <= labels.min() and labels.max() <= most,
+          f'labels={name}', f'must return the labels of the {count} training '
+          f'examples, integers from 0 to {most}',
+          f'{labels.dtype} {list(labels.shape)}'
+          + f' from {labels.min()} to {labels.max()}' * is_array,
+          'Change the function')
 
 
 def with_flips(config: Config, dataset: Dataset, labels: np.ndarray,

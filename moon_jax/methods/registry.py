@@ -218,6 +218,8 @@ def clock_of(config: Config) -> clock.Clock | None:
   """Returns the simulated clock; None without one."""
   clients = {'num_clients': config.num_clients, 'seed': config.split_seed()}
   made = parts.make('clock', config.clock, **clients)
+  if config.clock.is_own:
+    made = clock.validated(config.clock.name, made, config.num_clients)
   if made and (path := config.args('clock')['availability_file']):
     with errors.naming(path='clock.availability_file'):
       made = made._replace(trace=clock.read_trace(path, **clients))

@@ -21,7 +21,6 @@ from moon_jax.data.client_tests import ClientTests
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.rounds import Cohort, Rounds, Run
 from moon_jax.data.selection import History
-from moon_jax.errors import UserError
 from moon_jax.learning_rates import LearningRate
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
@@ -275,11 +274,6 @@ class Federation:
             self.learning_rate, round_index),
         'num_rounds': self.planned_rounds or math.inf,
         **self.optimizer.hparams, **self.algorithm.hparams}
-    rate = values['learning_rate']
-    if not 0 <= rate < math.inf:
-      raise UserError(
-          'learning_rate', 'must be 0 or more in each round',
-          f'{rate} in round {round_index + 1}', 'Change the schedule')
     return {name: float(value) for name, value in values.items()}
 
 

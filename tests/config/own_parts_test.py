@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import moon_jax as mj
-from moon_jax import optimizers
+from moon_jax import learning_rates, optimizers
 from moon_jax.config import Config, KINDS, parts
 from moon_jax.errors import UserError
 from moon_jax.simulation import agreement, build, checks
@@ -13,6 +13,7 @@ from moon_jax.simulation import agreement, build, checks
 _CODE = """
 import jax.numpy as jnp
 import numpy as np
+import optax
 import moon_jax as mj
 
 def nothing():
@@ -35,6 +36,42 @@ def one_result_rule():
 
 def failing_rule():
   return mj.robust.Rule(lambda rows, state, key: jnp.nope)
+
+def falling(learning_rate: mj.FromRun):
+  return lambda index: learning_rate - 0.02 * index
+
+def ending():
+  return lambda index: 0.1 if index < 1 else None
+
+def failing_schedule():
+  return lambda index: [0.1][index]
+
+def not_a_rate():
+  return float('nan')
+
+def rising(learning_rate: mj.FromRun):
+  return lambda index: learning_rate * [1, 2, 3][index]
+
+def short_labels(labels: mj.FromRun):
+  return labels[:-1]
+
+def other_labels(labels: mj.FromRun):
+  return labels + 1
+
+def short_clock():
+  return mj.clock.Clock(*np.ones((3, 3)))
+
+def early_clock():
+  return mj.clock.Clock(-np.ones(4), np.ones(4), np.ones(4))
+
+def endless_clock():
+  return mj.clock.Clock(np.ones(4), np.full(4, np.nan), np.ones(4))
+
+def listed_clock():
+  return mj.clock.Clock([1] * 4, [2] * 4, [3] * 4)
+
+def own_rate():
+  return optax.sgd(0.1)
 
 def mean_rule():
   return mj.robust.mean()
@@ -113,14 +150,52 @@ def test_kinds_without_functions_of_yours(own, kind):
 
 
 @pytest.mark.parametrize('kind, function, words', [
-    ('aggregation', 'matrix_rule', r'\[339426\].*own_parts.py, line 19'),
+    ('aggregation', 'matrix_rule', r'\[339426\].*own_parts.py, line 20'),
     ('aggregation', 'one_result_rule', 'three results.*got float32'),
-    ('aggregation', 'failing_rule', 'failing_rule, which.*nope.*line 25'),
+    ('aggregation', 'failing_rule', 'failing_rule, which.*nope.*line 26'),
     ('attack', 'far_attack', 'far_attack, which failed.*nope')])
 def test_functions_of_a_rule_and_an_attack(own, kind, function, words):
   federation = build.federation(own(**{kind: f'own_parts:{function}'}))
   with pytest.raises(UserError, match=words):
     mj.Simulation(federation)
+
+
+@pytest.mark.parametrize('kind, function, words', [
+    ('schedule', 'falling', r'be 0 or more.*got -0.01\d* in round 2'),
+    ('schedule', 'ending', 'must be a number, or .*got None'),
+    ('schedule', 'failing_schedule', 'which failed: IndexError.*line 35'),
+    ('schedule', 'not_a_rate', 'must be 0 or more.*got nan'),
+    ('labels', 'short_labels', r'1438 .* 0 to 9; got int32 \[1437\]'),
+    ('labels', 'other_labels', r'0 to 9; got int32 \[1438\] from 1 to 10'),
+    ('clock', 'short_clock', r'has 4 numbers of 0 or .*got float64 \[3\]'),
+    ('clock', 'early_clock', 'seconds_per_example has 4 .*; got -1.0'),
+    ('clock', 'endless_clock', 'download has 4 numbers above 0.*; got nan')])
+def test_results_are_checked_before_a_run(own, kind, function, words):
+  with pytest.raises(UserError, match=f'^{kind}.*:{function}.*{words}'):
+    build.federation(own(**{kind: f'own_parts:{function}'}))
+
+
+def test_a_clock_of_lists(own):
+  rounds = build.federation(own(clock='own_parts:listed_clock')).rounds
+  assert rounds.timeline.seconds[0] > 0
+
+
+@pytest.mark.parametrize('warmup, rates', [
+    (0, [.1, .2, .3]), (1, [.1, .1, .2])])
+def test_a_schedule_with_warmup(own, warmup, rates):
+  config = checks.validate(own(
+      schedule=f'own_parts:rising(warmup={warmup})', num_rounds=3,
+      learning_rate=.1))
+  rate = learning_rates.make(config)
+  assert [learning_rates.at_round(rate, index) for index in range(3)] == (
+      pytest.approx(rates))
+
+
+@pytest.mark.parametrize('settings, got', [
+    ({'schedule': 'cosine'}, 'a schedule'), ({'learning_rate': .1}, '0.1')])
+def test_an_optimizer_with_its_own_rate(own, settings, got):
+  with pytest.raises(UserError, match=f'learning_rate must not.*; got {got}'):
+    build.federation(own(optimizer='own_parts:own_rate', **settings))
 
 
 def test_an_optimizer_that_is_a_rate(own):
