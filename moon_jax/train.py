@@ -6,6 +6,7 @@ and docs/workdir.md the exit statuses.
 """
 
 from collections.abc import Sequence
+import itertools
 
 from absl import flags
 
@@ -99,7 +100,19 @@ def train(config: Config, named: frozenset[str], paths: Sequence[str]) -> None:
   require(_TARGET.value or not _DEVICES.present, f'devices={_DEVICES.value}',
           'is the number of GPUs of --target', 'none',
           'Give --target, such as --target=h100, or remove it')
-  if _GRID.value or paths or _TUNE.value or _SEARCH.value:
+  require(not (_MEASURE.value and _TARGET.value), 'measure',
+          'trains on this machine', f'--target={_TARGET.value}',
+          'Remove one of them')
+  is_several = bool(_GRID.value or paths or _TUNE.value or _SEARCH.value
+                    or _TUNE_SEEDS.present)
+  for flag in _COORDINATOR, _NUM_PROCESSES, _PROCESS_ID:
+    require(flag.value == flag.default or not (
+        is_several or _DRY_RUN.value), flag.name,
+            'is for a single run that trains',
+            'several runs' if is_several else '--dry_run',
+            'Remove it; processes can train --part=I/N of the runs each'
+            if is_several else 'Remove it')
+  if is_several:
     return _train_many(config, named, paths)
   for flag in _MAX_RUNS, _PART:
     require(not flag.present, flag.name, 'is for several runs', 'one',
@@ -125,8 +138,11 @@ def _train_many(config, named, paths):
   blocks = grids.blocks(*of_line)
   if tune := _TUNE.value or blocks.file.keys.get('tune', ''):
     return _tune(blocks, tune, root)
-  require(not _SEARCH.value, 'search', 'needs --tune, which chooses', 'none',
-          "Give --tune='halving(eta=3, rungs=4)'")
+  keys = {*blocks.file.keys, *itertools.chain(*blocks.file.block_keys)}
+  for flag in _SEARCH, _TUNE_SEEDS:
+    require(not flag.present and flag.name not in keys, flag.name,
+            'needs --tune, which chooses', 'none',
+            "Give --tune='halving(eta=3, rungs=4)'")
   built = grids.build(*of_line)
   from moon_jax.results import sweep_table
   from moon_jax.runs.run import Runs  # once the flags are checked
