@@ -309,7 +309,11 @@ class Parameter(NamedTuple):
     for limit in self.limits:
       attribute, words, is_met = _LIMITS[type(limit)]
       bound = getattr(limit, attribute)
-      if not all(is_met(x, bound) for x in values):
+      try:
+        is_valid = all(is_met(x, bound) for x in values)
+      except TypeError:  # of any type, such as text
+        is_valid = False
+      if not is_valid:
         raise self.error(f'{words} {bound}', value)
     # Values of the run have limits of their own, such as seeds.
     if self.is_argument and self.kind is int and abs(converted) > self.most:
@@ -409,7 +413,7 @@ def _parameter(name, hint, default):
     hint = hint[object]
   while typing.get_origin(hint) is Annotated:
     hint, *extras = typing.get_args(hint)
-    limits += [x for x in extras if type(x) in _LIMITS]
+    limits += [x for extra in extras for x in _limits_of(name, extra)]
     run = next((x for x in extras if isinstance(x, _Run)), run)
     part_kind = next((x for x in extras if isinstance(x, str)), part_kind)
     is_file |= any(isinstance(x, _IsFile) for x in extras)
@@ -428,6 +432,21 @@ def _parameter(name, hint, default):
       type(default) if type(default) in basic and not choices else object)
   return Parameter(name, kind, default, choices, tuple(limits), may_be_none,
                    run, part_kind, is_file)
+
+
+def _limits_of(name, extra):
+  """Returns the limits that an annotation has.
+
+  Raises a UserError for those that are not checked here.
+  """
+  found = [*extra] if isinstance(
+      extra, annotated_types.GroupedMetadata) else [extra]  # as of Interval
+  for x in found:
+    if isinstance(x, annotated_types.BaseMetadata) and type(x) not in _LIMITS:
+      known = ', '.join(limit.__name__ for limit in _LIMITS)
+      raise UserError('', f'limits of the argument {name} must be {known} or '
+                      'Interval', repr(x), 'Check others in the function')
+  return [x for x in found if type(x) in _LIMITS]
 
 
 def checked(function: _Function) -> _Function:

@@ -4,7 +4,7 @@ import sys
 import types
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Lt
+from annotated_types import Ge, Interval, Lt, MinLen
 import flax.linen
 from hypothesis import given
 from hypothesis import strategies as st
@@ -158,6 +158,20 @@ def test_invalid_arguments_are_refused(own, call, words):
     parts.normal('algorithm', parts.parse(
         'algorithm', f'own_parts:half({call})'))
   assert words in str(error.value)
+
+
+@pytest.mark.parametrize('hint, value, words', [
+    (Annotated[float, Interval(gt=0, lt=1)], '5', 'x must be below 1; got 5'),
+    (Annotated[float, Interval(gt=0, lt=1)], '0', 'x must be above 0; got 0'),
+    (Annotated[int | float, Ge(0)], 'abc', "x must be at least 0; got 'abc'"),
+    (Annotated[str, MinLen(2)], 'abc', 'limits of the argument x must be Ge')])
+def test_all_limits_are_checked_or_refused(hint, value, words):
+  def one(x):
+    return x
+
+  one.__annotations__ = {'x': hint}
+  with pytest.raises(UserError, match=words):
+    parts.parameters(one)['x'].check(parts.parse_value(value))
 
 
 @pytest.mark.parametrize('kind, call, words', [
