@@ -12,7 +12,7 @@ _MAX_CHARACTERS = 200  # of a tree in a message
 def difference(result: Any, expected: Any) -> str:
   """Returns how two trees differ, leaf by leaf; '' if they do not."""
   if lines := listed(*({
-      jax.tree_util.keystr(path): f'{jnp.result_type(x)}{list(jnp.shape(x))}'
+      jax.tree_util.keystr(path): _kind(x)
       for path, x in jax.tree_util.tree_leaves_with_path(tree)}
                        for tree in (result, expected))):
     return lines
@@ -35,7 +35,20 @@ def listed(ours: dict[str, str], theirs: dict[str, str]) -> str:
 def shapes(tree: Any) -> str:
   """Returns the shapes of a tree's arrays by name, shortened to one line."""
   if jax.tree_util.all_leaves([tree]):
-    return f'{jnp.result_type(tree)}{list(jnp.shape(tree))}'
-  text = str(jax.tree.map(lambda x: list(jnp.shape(x)), tree))
+    return _kind(tree)
+  text = str(jax.tree.map(
+      lambda x: list(jnp.shape(x)) if is_array(x) else _kind(x), tree))
   return text if len(text) < _MAX_CHARACTERS else (
       f'{text[:_MAX_CHARACTERS]}...')
+
+
+def is_array(x: Any) -> bool:
+  """Returns whether a value is an array or a number."""
+  return hasattr(x, 'dtype') or isinstance(x, bool | int | float | complex)
+
+
+def _kind(x):
+  """Returns the type and the shape of an array, or the type of another value.
+  """
+  return f'{jnp.result_type(x)}{list(jnp.shape(x))}' if is_array(x) else (
+      type(x).__name__)

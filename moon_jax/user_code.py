@@ -80,10 +80,22 @@ def named(flag: str, name: str, function: Callable[..., Any]
           ) -> Callable[..., Any]:
   """Returns a function that runs custom code as `call` does."""
   @functools.wraps(function)
-  def run(*args):
-    return call(flag, name, function, *args)
+  def run(*args, **kwargs):
+    return call(flag, name, function, *args, **kwargs)
 
   return run
+
+
+def guarded(flag: str, name: str, made: Any) -> Any:
+  """Returns what a custom function has made, whose functions are `named`.
+
+  It may be a function, or a named tuple of functions.
+  """
+  if isinstance(made, tuple) and hasattr(made, '_fields'):
+    return made._replace(**{
+        field: named(flag, name, x) for field, x in made._asdict().items()
+        if callable(x)})
+  return named(flag, name, made) if callable(made) else made
 
 
 def made_by(factory: Callable[..., Any]) -> Callable[..., Any]:

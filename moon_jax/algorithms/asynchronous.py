@@ -24,6 +24,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from moon_jax import trees, user_code
 from moon_jax.algorithms import base, mixing
 from moon_jax.algorithms.base import Algorithm, Receiver
 from moon_jax.algorithms.wrap import wrap
@@ -106,6 +107,10 @@ def with_staleness(algorithm: Algorithm, max_staleness: Natural,
   def send(trained, message, view):
     staleness, begun = view.server
     scale = weight(staleness.astype(jnp.float32))
+    if not trees.is_array(scale) or jnp.shape(scale):
+      raise UserError(
+          'staleness', 'must return the weight of an update, a scalar',
+          trees.shapes(scale), f'Change the function{user_code.place(weight)}')
     if jax.tree.structure(message) != jax.tree.structure(
         base.Message(view.variables)):  # type: ignore[operator]
       raise UserError(

@@ -16,9 +16,11 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from moon_jax import trees, user_code
 from moon_jax.algorithms import updates
 from moon_jax.config.parts import checked, NonNegative, Positive
 from moon_jax.data import attackers
+from moon_jax.errors import UserError
 
 _LARGEST = 0.9999  # probability for z of hostile majorities, 3.7 deviations
 
@@ -53,8 +55,15 @@ class Attack(NamedTuple):
     is_read_J = jnp.where(jnp.any(is_honest_J), is_honest_J, is_received_J)
     key_J = jax.vmap(lambda client: jax.random.fold_in(key, client))(client_J)
     crafted = self.craft(u_JD, is_read_J, is_hostile_J, key_J)
-    return jnp.where(is_hostile_J[:, None], jnp.broadcast_to(
-        crafted, u_JD.shape), u_JD)
+    try:
+      sent_JD = jnp.broadcast_to(crafted, u_JD.shape)
+    except (TypeError, ValueError) as error:
+      raise UserError(
+          'attack', 'must return what hostile clients send, '
+          f'{list(u_JD.shape)} or {list(u_JD.shape[1:])}',
+          trees.shapes(crafted),
+          f'Change the function{user_code.place(self.craft)}') from error
+    return jnp.where(is_hostile_J[:, None], sent_JD, u_JD)
 
 
 def make(craft: Craft, num_attackers: int, num_clients: int,

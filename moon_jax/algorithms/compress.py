@@ -23,6 +23,7 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
+from moon_jax import trees, user_code
 from moon_jax.algorithms import updates
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.wrap import wrap
@@ -278,6 +279,10 @@ def _received(compressor, before, after, error, key, hparams):
     v_D = v_D + error
   sent_D = compressor.apply(
       v_D, before, jax.random.fold_in(key, _DRAW), hparams)
+  if difference := trees.difference(sent_D, v_D):
+    raise UserError(
+        'compress', 'must return an update like the one that it gets',
+        difference, f'Change its apply{user_code.place(compressor.apply)}')
   return (updates.moved(before, sent_D),
           v_D - sent_D if compressor.has_feedback else ())
 

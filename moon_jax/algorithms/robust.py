@@ -518,13 +518,14 @@ def _checked(result, rule, rows):
   """Returns the three results of a rule, if they are what the server needs."""
   num_parameters = rows.u_JD.shape[1]
   is_triple = (isinstance(result, tuple) and len(result) == 3
-               and isinstance(result[2], dict))
+               and isinstance(result[2], dict)
+               and all(map(trees.is_array, jax.tree.leaves(result[2]))))
   if not is_triple or getattr(
       result[0], 'shape', None) != (num_parameters,):
     raise UserError(
         '', 'a robust rule must return three results, the update of the server '
-        f'[{num_parameters}], the next state and a dict of metrics, {{}} for '
-        'none', trees.shapes(result),
+        f'[{num_parameters}], the next state and a dict of metrics that are '
+        'numbers and arrays, {} for none', trees.shapes(result),
         f'Change its apply{user_code.place(rule.apply)}')
   return result
 

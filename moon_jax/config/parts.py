@@ -609,7 +609,8 @@ def make(kind: str, part: Part, **run: Any) -> Any:
       arguments of `OrFromRun` that the call does not give.
 
   Raises:
-    UserError: if an argument is invalid or your own function fails.
+    UserError: if an argument is invalid or your own function fails; later, if
+      a function that it has returned fails.
   """
   function = function_of(kind, part)
   known = parameters(function)
@@ -629,7 +630,10 @@ def make(kind: str, part: Part, **run: Any) -> Any:
           f'names {", ".join(run)}', name, 'Rename it, or give it a default')
   if part.is_own:
     made = user_code.call(kind, part.name, function, **given)
-    return _checked_result(kind, part, made, function)
+    made = _checked_result(kind, part, made, function)
+    # Algorithms and models are traced before a run.
+    return made if kind in ('algorithm', 'model') else user_code.guarded(
+        kind, part.name, made)
   with _naming(kind, part, [
       name for name in known if known[name].is_argument]):
     return function(**given)

@@ -178,7 +178,7 @@ def step(program: RoundProgram, lane: Lane, job: Job, step_in_job: jax.Array,
   trained = {**aux.variables, 'params': optax.apply_updates(params, updates)}
   return (lane._replace(trained=trained, opt_state=opt_state,
                         is_finite=lane.is_finite & jnp.isfinite(loss)),
-          StepMetrics(loss, aux.metrics))
+          StepMetrics(loss, jax.tree.map(jnp.asarray, aux.metrics)))
 
 
 def _trained_only(is_trained, tree):

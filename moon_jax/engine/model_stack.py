@@ -11,11 +11,12 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
-from moon_jax import debugging
+from moon_jax import debugging, trees, user_code
 from moon_jax.distributed import devices
 from moon_jax.engine import segments
 from moon_jax.engine.local import RoundProgram
 from moon_jax.engine.segments import Inputs
+from moon_jax.errors import UserError
 from moon_jax.models.base import Variables
 from moon_jax.topologies.base import Choice, Mixed, Mixing, Updates
 
@@ -93,7 +94,22 @@ def mixed(program: RoundProgram, inputs: Inputs, before: Variables,
   if topology.needs_updates:
     mixing, axes = _with_updates(mixing, inputs, local_J, is_received_J,
                                  num_models)
-  return debugging.vmap(topology.mix, (axes,))(mixing)
+  return debugging.vmap(
+      functools.partial(_mix, topology), (axes,))(mixing)
+
+
+def _mix(topology, mixing):
+  """Returns the result of `Topology.mix` of one run, whose type it checks."""
+  made = topology.mix(mixing)
+  difference = trees.difference(
+      (made.models, made.state), (mixing.models, mixing.state)) if isinstance(
+          made, Mixed) else type(made).__name__
+  if difference:
+    raise UserError(
+        'topology', 'must have a function mix that returns a Mixed, models and '
+        'state like those that it gets', difference,
+        f'Change it{user_code.place(topology.mix)}')
+  return made
 
 
 def _with_updates(mixing, inputs, local_J, is_received_J, num_models):

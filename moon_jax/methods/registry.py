@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from moon_jax import errors, optimizers, trees, user_code
+from moon_jax import errors, optimizers, trees
 from moon_jax.algorithms import (
   asynchronous,
   attacks,
@@ -182,8 +182,6 @@ def attack_of(config: Config) -> attacks.Attack | None:
   if config.attack.name not in UPDATE_ATTACKS and not config.attack.is_own:
     return None
   craft = parts.make('attack', config.attack)
-  if config.attack.is_own:
-    craft = user_code.named('attack', config.attack.name, craft)
   n, b = config.num_clients, config.num_attackers()
   is_same = not (  # in all rounds
       config.misses_clients() or dropout_rate(config))
@@ -252,9 +250,6 @@ def rule_of(config: Config, cohort_size: int) -> robust.Rule | None:
     return None
   hostile = config.hostile_among(cohort_size)
   rule = parts.make('aggregation', config.aggregation, byzantine=hostile)
-  if config.aggregation.is_own:
-    rule = rule._replace(apply=user_code.named(
-        'aggregation', config.aggregation.name, rule.apply))
   if rule.min_received > cohort_size:
     raise UserError(
         f'aggregation={config.aggregation}', f'needs at least '

@@ -133,11 +133,8 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
   loss = algorithm.loss(model.with_key(key), started, batch, view)
   for words, problem in _results_of_loss(loss, started):
     yield 'loss', words, problem
-  params = started['params']
-  yield ('transform_grads', 'a tree like its gradient', trees.difference(
-      algorithm.transform_grads(params, view), params))
-  yield ('transform_updates', 'a tree like its updates', trees.difference(
-      algorithm.transform_updates(params, batch, view), params))
+  yield from _results_of_step(
+      algorithm, model.with_key(key), started, batch, view, loss)
   for name in 'local_model', 'personal_model':
     if function := getattr(algorithm, name):
       yield (name, 'variables like the global model', trees.difference(
@@ -148,6 +145,41 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
   client, message = finished
   yield ('finish', 'a client state like the one of init_client',
          trees.difference(client, view.client))
+  yield from _results_of_server(algorithm, message, variables, server, view,
+                                key)
+  if user_code.place(algorithm.evaluated):
+    models = algorithm.evaluated(variables, jax.tree.map(
+        lambda x: jnp.asarray(x)[None], view.client))
+    have_axis = all(trees.is_array(x) and jnp.ndim(x)
+                    for x in jax.tree.leaves(models))
+    yield ('evaluated', 'models like the global one with a leading axis',
+           trees.difference(jax.tree.map(lambda x: x[0], models), variables)
+           if have_axis else trees.shapes(models))
+
+
+def _results_of_step(algorithm, model, started, batch, view, loss):
+  """Yields what functions of a local step must return; see `_results`."""
+  params = started['params']
+  if user_code.place(algorithm.gradient):  # not one of the package
+    objective = lambda params, batch: algorithm.loss(
+        model, {**started, 'params': params}, batch, view)
+    result = algorithm.gradient(objective, params, batch, view)
+    is_pair = isinstance(result, tuple) and len(result) == 2
+    yield ('gradient', 'a pair, the result of the objective and the gradient',
+           trees.difference(result, (loss, params))
+           if is_pair else trees.shapes(result))
+  if algorithm.trains:
+    yield ('trains', 'a tree of bool scalars, like the parameters or the upper '
+           'levels of their tree', _no_prefix(
+               algorithm.trains(params, batch, view), params))
+  yield ('transform_grads', 'a tree like its gradient', trees.difference(
+      algorithm.transform_grads(params, view), params))
+  yield ('transform_updates', 'a tree like its updates', trees.difference(
+      algorithm.transform_updates(params, batch, view), params))
+
+
+def _results_of_server(algorithm, message, variables, server, view, key):
+  """Yields what `aggregate` must return; see `_results`."""
   following = algorithm.aggregate(
       variables, server, base.as_received(message),
       base.ServerCall(view.hparams, key, view.round))
@@ -156,6 +188,8 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
   yield ('aggregate', 'three results, the next variables, the next server '
          'state and a dict of metrics, {} for none',
          '' if is_triple else f'{trees.shapes(following)}')
+  yield ('aggregate', 'numbers and arrays by names as metrics',
+         _no_metrics(following[2]))
   difference = trees.difference(following[0], variables)
   if difference and algorithm.aggregate.__module__ == fedavg.__name__:
     yield ('finish', 'a Message whose mean is like the global model, since '
@@ -178,11 +212,31 @@ def _results_of_loss(loss, started):
   yield ('variables in its LossAux like those that it receives',
          trees.difference(variables, started))
   others = metrics if not isinstance(metrics, Mapping) else {
-      name: x for name, x in metrics.items() if jnp.shape(x)}
+      name: x for name, x in metrics.items()
+      if not trees.is_array(x) or jnp.shape(x)}
   is_valid = isinstance(others, Mapping) and not others
   yield ('scalars as the metrics of its LossAux, whose means over local steps '
          'are recorded, each by a name of its own',
          '' if is_valid else f'{trees.shapes(others)}')
+
+
+def _no_metrics(metrics):
+  """Returns the metrics that are no numbers or arrays with a name, or ''."""
+  others = {name: x for name, x in metrics.items() if not isinstance(
+      name, str) or not all(map(trees.is_array, jax.tree.leaves(x)))}
+  return f'{", ".join(map(repr, others))}'
+
+
+def _no_prefix(is_trained, params):
+  """Returns what is no tree of bool scalars for the parameters, or ''."""
+  try:
+    leaves = jax.tree.leaves(jax.tree.broadcast(is_trained, params))
+  except ValueError:  # another structure
+    leaves = [None]
+  is_valid = all(trees.is_array(x) and jnp.shape(x) == ()
+                 and jnp.issubdtype(jnp.result_type(x), jnp.bool_)
+                 for x in leaves)
+  return '' if is_valid else f'{trees.shapes(is_trained)}'
 
 
 def _no_pair(result, second=object):

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from moon_jax import errors, learning_rates, models, optimizers, user_code
+from moon_jax import errors, learning_rates, models, optimizers
 from moon_jax.config import Config, Part
 from moon_jax.config import parts as parts_lib
 from moon_jax.config.kinds import DATA_ATTACKS
@@ -126,9 +126,7 @@ def from_valid(config: Config, dataset: Dataset | None = None,
 
 
 def _augmentation(config, dataset):
-  made = parts_lib.make('augmentation', config.augmentation, dataset=dataset)
-  return user_code.named('augmentation', config.augmentation.name, made) if (
-      config.augmentation.is_own) else made
+  return parts_lib.make('augmentation', config.augmentation, dataset=dataset)
 
 
 def _as_seen(config, parts, dataset):

@@ -114,3 +114,32 @@ def test_a_client_state_of_another_type_is_refused():
       finish=lambda trained, view: (jnp.int32(0), Message(trained)))
   with pytest.raises(UserError, match=r'is int32\[\], expected float32\[\]'):
     mj.Simulation(tiny_federation.make(algorithm=algorithm))
+
+
+@pytest.mark.parametrize('functions, words', [
+    ({'trains': lambda params, batch, view: [True]}, 'trains .*bool scalars'),
+    ({'trains': lambda params, batch, view: {'out': True}}, 'trains .*bool'),
+    ({'gradient': lambda objective, params, batch, view: objective(
+        params, batch)}, 'gradient must return a pair'),
+    ({'gradient': lambda objective, params, batch, view: params},
+     'gradient must return a pair'),
+    ({'evaluated': lambda variables, clients: 5}, 'evaluated .*got int32'),
+    ({'evaluated': lambda variables, clients: variables}, 'leading axis; got'),
+    ({'aggregate': lambda variables, server, message, call: (
+        message.mean, server, {'a': 'text', 'b': 1.})}, "as metrics; got 'a' "),
+])
+def test_results_of_a_wrong_structure_are_refused(functions, words):
+  algorithm = mj.fedavg()._replace(**functions)
+  with pytest.raises(UserError, match=words) as error:
+    mj.Simulation(tiny_federation.make(algorithm=algorithm))
+  assert 'user_test.py, line' in str(error.value)
+
+
+def test_metrics_of_a_loss_may_be_numbers():
+  def loss(model, trained, batch, view):
+    value, aux = mj.fedavg().loss(model, trained, batch, view)
+    return value, aux._replace(metrics={'weight': .5})
+
+  simulation = mj.Simulation(tiny_federation.make(
+      algorithm=mj.fedavg()._replace(loss=loss)))
+  assert simulation.run_round().metrics['weight'] == .5

@@ -7,6 +7,7 @@ import pytest
 import moon_jax as mj
 from moon_jax import learning_rates, optimizers
 from moon_jax.config import Config, KINDS, parts
+from moon_jax.data import augment
 from moon_jax.errors import UserError
 from moon_jax.simulation import agreement, build, checks
 
@@ -72,6 +73,50 @@ def listed_clock():
 
 def own_rate():
   return optax.sgd(0.1)
+
+def short_attack():
+  return lambda updates, is_honest, is_hostile, keys: updates[:, :3]
+
+def no_attack():
+  return lambda updates, is_honest, is_hostile, keys: None
+
+def text_rule():
+  return mj.robust.Rule(
+      lambda rows, state, key: (rows.u_JD.mean(0), state, {'a': 'text'}))
+
+def failing_init():
+  return mj.robust.Rule(mj.robust.mean().apply, init=lambda update: jnp.nope)
+
+def short_update():
+  return mj.compress.Compressor(
+      lambda update, params, key, hparams: update[:3], lambda *args: 8)
+
+def failing_bits():
+  return mj.compress.Compressor(
+      lambda update, params, key, hparams: update, lambda *args: jnp.nope)
+
+def failing_server():
+  from moon_jax.algorithms.server import Server
+  return Server(lambda hparams: hparams['nope'])
+
+def failing_rate():
+  return lambda learning_rate: optax.nope(learning_rate)
+
+def failing_mix():
+  return mj.topologies.Topology(num_models=2, mix=lambda mixing: mixing.nope)
+
+def other_mix():
+  return mj.topologies.Topology(num_models=2, mix=lambda mixing: mixing.models)
+
+def failing_weight():
+  return lambda staleness: staleness.nope
+
+def vector():
+  return lambda staleness: jnp.ones(3)
+
+def mixed_up():
+  from moon_jax.data import augment
+  return augment.mixup(2.)
 
 def mean_rule():
   return mj.robust.mean()
@@ -153,11 +198,40 @@ def test_kinds_without_functions_of_yours(own, kind):
     ('aggregation', 'matrix_rule', r'\[339426\].*own_parts.py, line 20'),
     ('aggregation', 'one_result_rule', 'three results.*got float32'),
     ('aggregation', 'failing_rule', 'failing_rule, which.*nope.*line 26'),
-    ('attack', 'far_attack', 'far_attack, which failed.*nope')])
-def test_functions_of_a_rule_and_an_attack(own, kind, function, words):
-  federation = build.federation(own(**{kind: f'own_parts:{function}'}))
+    ('aggregation', 'text_rule', 'metrics that are numbers'),
+    ('aggregation', 'failing_init', 'failing_init, which failed.*nope'),
+    ('attack', 'far_attack', 'far_attack, which failed.*nope'),
+    ('attack', 'short_attack', r'; got float32\[1, 3\].*own_parts.py, line'),
+    ('attack', 'no_attack', r'\[1, 339426\] or \[339426\]; got None'),
+    ('compress', 'short_update', r'float32\[3\], expected float32\[339426\]'),
+    ('server', 'failing_server', 'failing_server, which failed: KeyError'),
+    ('staleness', 'failing_weight', 'failing_weight, which failed.*nope'),
+    ('staleness', 'vector', r'the weight of an update, .*got float32\[3\]')])
+def test_functions_that_a_check_calls(own, kind, function, words):
+  settings = {kind: f'own_parts:{function}'}
+  if kind == 'staleness':
+    settings = {'clock': 'lognormal', 'rounds': (
+        f'fedasync(concurrency=2, staleness=own_parts:{function})')}
   with pytest.raises(UserError, match=words):
-    mj.Simulation(federation)
+    mj.Simulation(build.federation(own(**settings)))
+
+
+@pytest.mark.parametrize('kind, function, words', [
+    ('optimizer', 'failing_rate', 'failing_rate, which failed.*nope'),
+    ('topology', 'failing_mix', 'failing_mix, which failed.*nope'),
+    ('topology', 'other_mix', 'a function mix that returns a Mixed.*got dict'),
+    ('compress', 'failing_bits', 'failing_bits, which failed.*nope')])
+def test_functions_that_a_round_calls(own, kind, function, words):
+  simulation = mj.Simulation(build.federation(own(**{
+      kind: f'own_parts:{function}'})))
+  with pytest.raises(UserError, match=words):
+    simulation.compile()
+    simulation.bytes_between_servers()
+
+
+def test_an_augmentation_of_the_package_is_itself(own):
+  made = build.federation(own(augmentation='own_parts:mixed_up')).augmentation
+  assert made == augment.mixup(2.)
 
 
 @pytest.mark.parametrize('kind, function, words', [
