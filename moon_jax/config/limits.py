@@ -38,7 +38,8 @@ def check_value(settings: type, name: str, value: Any) -> None:
   parameter, is_plain = _parameters(settings)[name]
   if parameter.kind is bool and isinstance(value, str):  # true, as in calls
     raise parameter.error('True or False', value)
-  if is_plain or isinstance(value, numbers.Real):
+  if is_plain or parameter.kind in (int, float) and isinstance(
+      value, numbers.Real):
     parameter.check(value)
 
 

@@ -48,6 +48,8 @@ _LONG = 12  # characters of a number that no one wrote, such as 1/6
 _FIRST_WORD = re.compile(  # of a sentence; not pFedMe, mu or a_i
     r'[a-z]{3,}(?![A-Z])|(a|an|as|at|by|if|in|no|of|on|or|to)\b')
 _MAX_INT = 2**31 - 1  # of JAX's int32
+# Kinds whose arguments are no flags, such as --algorithm.mu.
+_NO_FLAGS = 'dataset', 'staleness', 'graph', 'tune'
 _LIMITS = {
     annotated_types.Ge: ('ge', 'at least', lambda x, y: x >= y),
     annotated_types.Gt: ('gt', 'above', lambda x, y: x > y),
@@ -521,14 +523,9 @@ def normal(kind: str, part: Part) -> Part:
   for name, value in part.arguments:
     if name not in known:
       listed = f'the arguments {", ".join(known)}' if known else 'no arguments'
-      near = spelling.near(name, known)
-      others = [other for other in kinds.KINDS[kind].functions
-                if not part.is_own and name in schema(kind, other)]
       raise UserError(
           f'{kind}={part.name}', f'has {listed}', f'{name}={show(value)}',
-          f'Did you mean {near}?' if near else 'Remove it' + (
-              f', or give {setting(kind, " or ".join(others[:3]))}'
-              if others else ''))
+          _meant(kind, part, name, value))
     with _naming(kind, part, [name]):
       values[name] = known[name].check(value)
   for name, x in known.items():
@@ -537,7 +534,9 @@ def normal(kind: str, part: Part) -> Part:
       raise UserError(
           f'{kind}={part.name}', f'needs a value of {name}', '',
           f'The run has one: annotate it as {name}: moon_jax.FromRun[...]'
-          if name in of_run else f'Give {setting(f"{kind}.{name}")}' + (
+          if name in of_run else (
+              f'Give {part.name}({name}=...)' if kind in _NO_FLAGS else
+              f'Give {setting(f"{kind}.{name}")}') + (
               f'; values of the run, annotated as moon_jax.FromRun[...], are '
               f'{", ".join(of_run)}' if of_run else ''))
   return Part(part.name, tuple(
@@ -547,13 +546,26 @@ def normal(kind: str, part: Part) -> Part:
           and not (x.run and x.run.is_argument))))
 
 
+def _meant(kind, part, name, value):
+  """Returns what to give instead of an argument that a function lacks."""
+  if near := spelling.near_argument(kind, name, schema(kind, part.name)):
+    return f'Did you mean {near}?'
+  flag = spelling.FLAGS.get(name.lower(), name)
+  if flag in spelling.FLAGS.values() and '.' not in flag:
+    return f'Give {setting(flag, show(value))}'
+  others = [other for other in kinds.KINDS[kind].functions
+            if not part.is_own and name in schema(kind, other)]
+  return 'Remove it' + (
+      f', or give {setting(kind, " or ".join(others[:3]))}' if others else '')
+
+
 @contextlib.contextmanager
 def _naming(kind, part, names):
   """Names arguments of a part in errors: --algorithm.mu=5, or mu=5 in Python.
 
   Those of a part that is itself an argument follow its call.
   """
-  if kind not in ('dataset', 'staleness', 'graph'):  # which are no parts
+  if kind not in _NO_FLAGS:
     with errors.naming(**{name: f'{kind}.{name}' for name in names}):
       yield
     return

@@ -20,6 +20,23 @@ def by_word(table: Mapping[Any, str]) -> dict[str, Any]:
   return {word: key for key, words in table.items() for word in words.split()}
 
 
+# Name elsewhere -> flag, or argument of a part.
+FLAGS = by_word({
+    'flagfile': 'config', 'workdir': 'logdir output_dir',
+    'num_clients': 'n_parties', 'batch_size': 'local_bs',
+    'participation': 'frac sample_fraction join_ratio',
+    'learning_rate': 'lr', 'local_epochs': 'epochs local_ep',
+    'num_rounds': 'global_rounds', 'algorithm': 'alg',
+    'partition.beta': 'beta alpha',
+    'algorithm.mu': 'mu', 'algorithm.temperature': 'temperature tau',
+    'algorithm.num_negatives': 'model_buffer_size',
+    'model.projection_dim': 'out_dim',
+    'optimizer.momentum': 'momentum',
+    'optimizer.weight_decay': 'weight_decay reg',
+    'schedule.decay': 'lr_decay',
+    'server': 'server_optimizer', 'server.learning_rate': 'server_lr',
+    'privacy.clip': 'dp_clip'})
+
 _ADAPTIVE = "algorithm=fedavg server='{}(learning_rate=0.01)'"
 
 # Flag -> name of a value elsewhere -> the value, or the settings for it. The
@@ -77,6 +94,15 @@ def near(name: str, known: Iterable[str]) -> str:
   """Returns the known name that is most similar to a name, or ''."""
   return ''.join(
       difflib.get_close_matches(name, known, n=1, cutoff=_MIN_SIMILARITY))
+
+
+def near_argument(kind: str, name: str, known: Iterable[str]) -> str:
+  """Returns the argument of a part of a kind that a name means, or ''."""
+  by_letters = {letters(other): other for other in known}
+  meant_kind, _, argument = FLAGS.get(name.lower(), '').rpartition('.')
+  if argument in by_letters.values() and meant_kind in ('', kind):
+    return argument
+  return by_letters.get(letters(name)) or near(name, by_letters.values())
 
 
 def remedy(name: str, given: object, choices: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from moon_jax.config.kinds import KINDS
 from moon_jax.config.spelling import (
   by_word,
   colon,
+  FLAGS,
   is_user_code,
   letters,
   near,
@@ -27,23 +28,6 @@ from moon_jax.errors import setting, UserError
 
 _Made = TypeVar('_Made', bound=Callable[..., Any])
 
-
-# Name elsewhere -> flag, or argument of a part.
-FLAGS = by_word({
-    'flagfile': 'config', 'workdir': 'logdir output_dir',
-    'num_clients': 'n_parties', 'batch_size': 'local_bs',
-    'participation': 'frac sample_fraction join_ratio',
-    'learning_rate': 'lr', 'local_epochs': 'epochs local_ep',
-    'num_rounds': 'global_rounds', 'algorithm': 'alg',
-    'partition.beta': 'beta alpha',
-    'algorithm.mu': 'mu', 'algorithm.temperature': 'temperature tau',
-    'algorithm.num_negatives': 'model_buffer_size',
-    'model.projection_dim': 'out_dim',
-    'optimizer.momentum': 'momentum',
-    'optimizer.weight_decay': 'weight_decay reg',
-    'schedule.decay': 'lr_decay',
-    'server': 'server_optimizer', 'server.learning_rate': 'server_lr',
-    'server.momentum': 'server_momentum', 'privacy.clip': 'dp_clip'})
 
 # Name elsewhere -> advice as a function, if no single flag has this meaning.
 ADVICE = by_word({
@@ -63,6 +47,13 @@ ADVICE = by_word({
        for name in LOGGERS}})
 
 
+# Setting of a run -> where it is in Python, if a function does not take it.
+_ELSEWHERE = {
+    'num_clients': 'There are as many as clients',
+    'num_rounds': 'moon_jax.Simulation(federation).rounds(NUM_ROUNDS) takes it',
+    'participation': 'Give rounds=moon_jax.rounds.sampled(...)'}
+
+
 def flag(name: str, known: Iterable[str]) -> str:
   """Returns the known flag that a name such as "lr" means, or ''.
 
@@ -80,8 +71,11 @@ def flag(name: str, known: Iterable[str]) -> str:
               if meant.partition('.')[0] in by_letters.values()}
   if name in meanings or name in ADVICE:
     return meanings.get(name, '')
-  if {*PARTS} <= {*by_letters.values()} and name in _arguments():
-    return _arguments()[name]
+  if {*PARTS} <= {*by_letters.values()}:
+    of_kind = name.replace('_', '.', 1)  # algorithm_mu
+    for place in _arguments():
+      if of_kind == place or name == place.partition('.')[2]:
+        return place
   nearest = near(name, [*by_letters.values(), *meanings])
   return meanings.get(nearest, nearest)
 
@@ -89,12 +83,10 @@ def flag(name: str, known: Iterable[str]) -> str:
 @functools.cache
 def _arguments():
   """Returns KIND.ARGUMENT for each argument of the built-in functions."""
-  places: dict[str, str] = {}
-  for kind in PARTS:
-    for function in KINDS[kind].functions:  # which imports their modules
-      for argument in parts.schema(kind, function):
-        places.setdefault(argument, f'{kind}.{argument}')
-  return places
+  return [*dict.fromkeys(
+      f'{kind}.{argument}' for kind in PARTS
+      for function in KINDS[kind].functions  # which imports their modules
+      for argument in parts.schema(kind, function))]
 
 
 def with_value(flag: str, value: str) -> str:
@@ -154,8 +146,10 @@ def arguments(made: _Made) -> _Made:
     for name in kwargs:
       if name in known:
         continue
-      near = flag(name, known)
+      is_setting = name in FACTS and not is_config
+      near = '' if is_setting else flag(name, known)
       hint = f'Did you mean {_in_python(near, is_config)}?' if near else (
+          _ELSEWHERE.get(name, 'moon_jax.Config has it') if is_setting else
           advice(name) if is_config else '')
       if hint:
         raise TypeError(f'{made.__name__} has no argument {name!r}. {hint}')

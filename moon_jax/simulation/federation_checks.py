@@ -91,7 +91,8 @@ def _check_parts(federation):
   check_dataset(data, data.name, federation.eval_examples)
   object.__setattr__(federation, 'data', data.with_int32_labels())
   user_model.check_type(federation.model)
-  _check_client_lists(federation.clients)
+  _check_client_lists('clients', federation.clients)
+  _check_client_lists('new_clients', federation.new_clients, least=0)
   # Lists become arrays, and a mapping `Clients` with names.
   object.__setattr__(federation, 'clients', clients_lib.checked(
       federation.clients, len(data.train_labels), 'clients[{}]'))
@@ -404,15 +405,15 @@ def _short(value):
   return text if len(text) <= _MAX_SHOWN else user_model.kind_of(value)
 
 
-def _check_client_lists(clients):
+def _check_client_lists(name, clients, least=1):
   rows = clients if isinstance(clients, list | tuple | np.ndarray) else ()
   if not hasattr(clients, '__len__') or isinstance(clients, str) or any(
       isinstance(row, str) or not isinstance(row, Iterable)
-      for row in rows) or not len(clients):
+      for row in rows) or len(clients) < least:
     raise UserError(
-        'clients', 'must list the indices of the training examples of each '
-        'client, at least one', _short(clients), 'moon_jax.partition.iid(len('
-        'data.train_labels), num_clients=10, seed=0) makes them')
+        name, 'must list the indices of the training examples of each client'
+        + ', at least one' * least, _short(clients), 'moon_jax.partition.iid('
+        'len(data.train_labels), num_clients=10, seed=0) makes them')
 
 
 def _check_functions(federation):

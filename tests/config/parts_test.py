@@ -182,7 +182,15 @@ def test_all_limits_are_checked_or_refused(hint, value, words):
      'client_dirichlet or extended_dirichlet'),
     ('model', 'mlp(norm=group)', '--model=resnet18 or resnet50'),
     ('schedule', 'constant(nothing=1)', 'has the arguments warmup; got '
-     'nothing=1. Remove it')])
+     'nothing=1. Remove it'),
+    ('partition', 'dirichlet(alpha=0.1)', 'got alpha=0.1. Did you mean beta?'),
+    ('algorithm', 'moon(tau=0.1)', 'Did you mean temperature?'),
+    ('algorithm', 'moon(MU=5)', 'got MU=5. Did you mean mu?'),
+    ('optimizer', 'sgd(lr=0.1)', 'got lr=0.1. Give --learning_rate=0.1'),
+    ('optimizer', 'adam(learning_rate=0.1)', 'Give --learning_rate=0.1'),
+    ('server', 'adam(lr=0.1)', 'Did you mean learning_rate?'),
+    ('topology', 'gossip(graph=regular)', '. Give regular(degree=...)'),
+    ('tune', 'halving(eta=1)', 'got 1. The default is eta=3')])
 def test_functions_that_have_an_argument_are_named(kind, call, words):
   with pytest.raises(UserError) as error:
     parts.normal(kind, parts.parse(kind, call))

@@ -52,6 +52,8 @@ def arguments(kind):
     ('buffer_size', 'rounds.buffer_size'),
     ('num_models', 'algorithm.num_models'),
     ('model_buffer_sise', 'algorithm.num_negatives'), ('muu', 'algorithm.mu'),
+    ('partition_beta', 'partition.beta'), ('algorithm_mu', 'algorithm.mu'),
+    ('server_momentum', 'server.momentum'),
     ('momentun', 'optimizer.momentum'), ('xyz', ''), ('gpu', ''),
 ])
 def test_flags_that_are_meant(name, flag):
@@ -88,6 +90,15 @@ def test_arguments_in_python_that_are_meant(make, name, hint):
   with pytest.raises(TypeError) as error:
     make(**{name: 1})
   assert str(error.value).endswith(f"'{name}'. Did you mean {hint}?")
+
+
+@pytest.mark.parametrize('name, hint', [
+    ('num_clients', 'There are as many as clients'),
+    ('num_rounds', r'moon_jax.Simulation\(federation\).rounds'),
+    ('partition', 'moon_jax.Config has it')])
+def test_settings_of_runs_that_a_federation_does_not_have(name, hint):
+  with pytest.raises(TypeError, match=f"no argument '{name}'. {hint}"):
+    mj.Federation(**{name: 1})
 
 
 def test_synonyms_name_flags_and_are_none():

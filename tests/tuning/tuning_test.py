@@ -265,7 +265,7 @@ def test_the_plan_of_a_tuning(tmp_path):
       '--num_rounds=7'], 'needs 8 trials or more'),
     (['--tune=halving(eta=2, rungs=4)',
       '--search=learning_rate=log(0.1, 1)'], 'needs --num_rounds of 8 or more'),
-    (['--tune=halving(eta=1)'], 'tune.eta must be at least 2; got 1'),
+    (['--tune=halving(eta=1)'], ': eta must be at least 2; got 1'),
     (['--tune=halve'], 'tune must be one of halving, random, optuna'),
     (['--tune=random(trials=3)', '--grid=learning_rate=0.1,0.2'],
      '3 trials needs as many combinations of values; got 2'),
