@@ -154,8 +154,9 @@ _ALONE = (
     _Alone('privacy', lambda c: c.privacy.name != 'none', ('cohort',),
            'needs clients that are selected without regard to their data',
            {'cohort': _is('cohort', 'file')}),
-    _Alone('privacy', lambda c: c.clips_updates(),
-           ('aggregation', 'attack', 'clock'),
+    _Alone('privacy', lambda c: c.clips_updates(), ('aggregation',),
+           'takes the mean of clipped updates, and no other'),
+    _Alone('privacy', lambda c: c.clips_updates(), ('attack', 'clock'),
            'needs clients that send honest updates, and are selected without '
            'regard to their data', {'attack': _is('attack', *DATA_ATTACKS)}),
     _Alone('privacy', _is('privacy', 'example'), ('shuffle', 'on_nan'),
