@@ -141,7 +141,7 @@ def _line(line):
         '', 'a comment in a flag file must have a line of its own',
         f'{bare!r:.200}', f'Write {flag.rstrip()} on one line and '
         f'#{comment:.60} on another')
-  if match := re.fullmatch(r'(--?\w+)\s+=?\s*([^\s=].*)', bare):
+  if match := re.fullmatch(r'(--?[\w.]+)\s+=?\s*([^\s=].*)', bare):
     raise UserError(
         '', 'a line of a flag file must be --FLAG=VALUE, without spaces around '
         '=', f'{bare!r:.200}', f'Write {match[1]}={match[2]:.200}')
@@ -154,7 +154,12 @@ def parse(words: Sequence[str]) -> tuple[list[str], frozenset[str]]:
   Returns the words that are no flags, and the names of the flags on the command
   line itself, without those of flag files.
   """
-  return flags.FLAGS(['', *with_parts(_expanded(words))])[1:], named_in(words)
+  rest = flags.FLAGS(['', *with_parts(_expanded(words))])[1:]
+  of_absl = flags.FLAGS.flags_by_module_dict().get(logging.__name__, [])
+  for flag in of_absl:
+    if flag.present:  # a flag of absl for its own log, which is not written
+      raise flags.UnrecognizedFlagError(flag.name)
+  return rest, named_in(words)
 
 
 def named_in(words: Sequence[str]) -> frozenset[str]:

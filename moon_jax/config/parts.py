@@ -18,7 +18,7 @@ the call:
 """
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import contextlib
 import dataclasses
 import functools
@@ -42,6 +42,7 @@ _T = TypeVar('_T')
 _NAME = r'[^\W\d]\w*'
 _BARE = rf'(?:{_NAME}(?:\.{_NAME})*:)?{_NAME}'
 _CALL = re.compile(rf'({_BARE})\s*\((.*)\)', re.DOTALL)
+_PATH = re.compile(rf'[^\s\'"()=]*[/\\][^\s\'"()=]*:{_NAME}')  # of a function
 _WORD = re.compile(r'[^\s\'"(){}\[\],=]+')  # a string without quotes
 TINY, HUGE = 1e-30, 1e30  # range of float32 arithmetic
 _LONG = 12  # characters of a number that no one wrote, such as 1/6
@@ -116,6 +117,10 @@ class Part:
   name: str
   arguments: tuple[tuple[str, Any], ...] = ()
 
+  def __post_init__(self):
+    if isinstance(self.arguments, Mapping):
+      object.__setattr__(self, 'arguments', tuple(self.arguments.items()))
+
   def __str__(self) -> str:
     if not self.arguments:
       return self.name
@@ -179,10 +184,13 @@ def parse(kind: str, text: Any) -> Part:
     opened, closed = text.count('('), text.count(')')
     if opened != closed and not {*text} & {'"', "'"}:
       raise ValueError(f'{opened} times ( and {closed} times )')
+    if _PATH.fullmatch(text.strip()):
+      return Part(text.strip())  # `user_code.load` says what to write
     made = _parsed(text.strip())
     if not isinstance(made, Part):
       raise ValueError('no call' + (
-          '; in cmd.exe of Windows, quotes are double') * isinstance(made, str))
+          '; remove the quotes, which are double in cmd.exe of Windows') * (
+              text.strip()[0] in '\'"'))
     return made
   except (ValueError, RecursionError) as error:
     raise UserError(

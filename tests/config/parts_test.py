@@ -57,6 +57,7 @@ def test_calls(text, expected):
     ('moon(mu=1, mu=2)', 'mu is given twice'),
     ('moon(mu=1', '1 times ( and 0 times )'),
     ('moon(mu=1))', '1 times ( and 2 times )'),
+    ("'moon(mu=1)'", 'no call; remove the quotes'),
     ('mine.f(mu=1)', 'Did you mean --algorithm=mine:f(mu=1)?'),
     ('', 'name or a call'), ('a b', 'a call'),
     ('moon(mu=a b)', 'in quotes'), ('moon(mu=1)(x=2)', 'name or a call'),
@@ -195,6 +196,10 @@ def test_functions_that_have_an_argument_are_named(kind, call, words):
   with pytest.raises(UserError) as error:
     parts.normal(kind, parts.parse(kind, call))
   assert words in str(error.value)
+
+
+def test_arguments_of_a_part_may_be_a_dict():
+  assert parts.Part('moon', {'mu': 5}) == parts.parse('algorithm', 'moon(mu=5)')
 
 
 def test_arguments_without_default_must_be_given(own):
