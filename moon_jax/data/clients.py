@@ -103,6 +103,10 @@ def checked(clients: Any, num_examples: int, title: str,
                for client, part in enumerate(clients)]
     clients = Clients(np.concatenate([np.zeros(0, np.int64), *clients]),
                       sizes(clients), known)
+  elif len(clients.indices) != (total := clients.sizes.sum()):
+    raise UserError('', 'sizes of clients must sum to the number of their '
+                    f'indices, {len(clients.indices)}', total,
+                    'moon_jax.partition makes clients')
   elif clients.indices.dtype != np.int64:  # others may overflow
     clients = Clients(_indices(clients.indices, 0, error), clients.sizes, known)
   if len(empty := np.flatnonzero(sizes(clients) == 0)):

@@ -107,9 +107,11 @@ def _check_parts(federation):
           f'must be integers from 0, one for each of the {num_clients} clients',
           _short(groups), 'Remove it, or give numpy.arange(num_clients) % 2')
   std, count = federation.input_noise_std, len(data.train_labels)
-  require(std is None or np.shape(std) == (count,), 'input_noise_std',
+  kind = np.asarray(std).dtype if std is not None else np.dtype(float)
+  require(std is None or np.shape(std) == (count,) and kind.kind in 'iuf',
+          'input_noise_std',
           f'must have one number for each of the {count} training examples',
-          f'shape {list(np.shape(std))}',
+          f'{kind}, shape {list(np.shape(std))}',
           f'numpy.full({count}, 0.1) gives all the same noise')
   require(std is None or np.isfinite(std).all() and np.min(std) >= 0,
           'input_noise_std', 'must have finite numbers of 0 or more',
@@ -173,6 +175,9 @@ def _check_arrays(data):
             "moon_jax.load_dataset('digits')",
             'Dataset(name, train_inputs, train_labels, test_inputs, '
             'test_labels, class_names) makes one')
+  require(isinstance(data.class_names, Sequence | np.ndarray), '',
+          f'{data.name}: class_names must be a list of names',
+          _short(data.class_names), "('no', 'yes') names two classes")
   for part in 'train', 'test':
     for field in 'inputs', 'labels':
       _check_array(f'{data.name}: {part}_{field}',
@@ -260,6 +265,11 @@ def _check_algorithm(federation):
             f'To make one, call it: {user_model.name_of(algorithm)}()'
             if callable(algorithm) else 'moon_jax.moon(mu=5) makes one')
   user_algorithm.check_hparams(algorithm.hparams)
+  require(federation.client_state != 'disk' or not algorithm.draws_client_state,
+          'client_state=disk', 'is for clients that begin with the same state',
+          'an algorithm that draws it for each client, as '
+          'moon(first_negative=random) does',
+          f'Give {setting("client_state")}=memory')
   for name, value in algorithm.hparams.items():
     requirement, holds_fn, usual = _HPARAMS.get(name, ('', None, 0))
     require(not holds_fn or holds_fn(value), '', f'{name} of the algorithm '

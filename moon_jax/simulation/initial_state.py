@@ -71,10 +71,6 @@ def _check_algorithm(spec):
   remedy = f'Give {setting("client_state")}=memory'
   require(jax.process_count() == 1, 'client_state=disk', 'is for one process',
           jax.process_count(), f'{remedy}, or {setting("num_processes")}=1')
-  require(not algorithm.draws_client_state, 'client_state=disk',
-          'is for clients that begin with the same state', 'an algorithm that '
-          'draws it for each client, as moon(first_negative=random) does',
-          remedy)
   require(not algorithm.per_client_init and not evaluates_clients(spec),
           'client_state=disk', 'is for algorithms that evaluate the global '
           'model', 'one that evaluates the state of all clients together, as '

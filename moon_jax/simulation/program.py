@@ -584,6 +584,9 @@ class Program:
 
   def restore(self, run: int, state: State) -> None:
     """Sets the state of a run; see `Simulation.restore`."""
+    if not isinstance(state, State):
+      raise UserError('', 'restore needs a result of state_on_host',
+                      type(state).__name__, 'Take one of such a run')
     own, histories = self.run_at(run), self.planner.histories
     history = state.history or None
     shapes = [x and len(x.loss) for x in (history, histories[run])]
