@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def brier(logits, labels):
+def brier_error(logits, labels):
   """Returns the mean squared distance of probabilities and labels, 0 to 2."""
   p = np.exp(logits - logits.max(1, keepdims=True))
   p /= p.sum(1, keepdims=True)

@@ -270,7 +270,7 @@ def test_the_metrics_of_the_page_are_recorded(here, capsys):
   assert summary['test_accuracy'] > .9
   lines = list(map(
       json.loads, pathlib.Path('run/metrics.jsonl').read_text().splitlines()))
-  assert summary['brier'] == lines[-1]['brier'] and 'f1' in summary
+  assert summary['brier_error'] == lines[-1]['brier_error'] and 'f1' in summary
   assert all('global_train_accuracy' in line for line in lines)
   functions = {}
   capsys.readouterr()
@@ -283,8 +283,8 @@ def test_the_metrics_of_the_page_are_recorded(here, capsys):
   model, variables = mj.load('run/best.safetensors')
   line = lines[summary['best_validation_round'] - 1]
   logits = np.asarray(model(variables, data.test_inputs).logits)
-  assert functions['brier'](logits, data.test_labels) == pytest.approx(
-      line['brier'], rel=1e-5)
+  assert functions['brier_error'](logits, data.test_labels) == pytest.approx(
+      line['brier_error'], rel=1e-5)
 
 
 def test_partitions(here):

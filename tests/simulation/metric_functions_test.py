@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import pathlib
+import re
 import tracemalloc
 
 import numpy as np
@@ -17,6 +19,7 @@ from moon_jax.simulation import metric_functions as metrics
 from moon_jax.simulation.simulation import Simulation
 from support import tiny_federation
 
+ROOT = pathlib.Path(__file__).parents[2]
 # Predictions 0, 1, 1, 2; class 3 has neither examples nor predictions.
 LOGITS = np.array([[2., 1, 0, 0], [0, 3, 1, 0], [1, 2, 0, 0], [0, 0, 5, 0]],
                   np.float32)
@@ -280,6 +283,23 @@ def test_a_metric_with_the_name_of_a_result_of_the_task_is_not_that_result():
   assert line == {
       'x_accuracy': .75, 'x_accuracy_weighted': .75, 'x_accuracy_std': .25,
       'x_accuracy_worst_tenth': .5, 'x_accuracy_worst': .5, 'x_loss': 1.5}
+
+
+def test_the_worst_clients_of_an_error_have_the_highest_values():
+  """Of all endings of names that the page of metrics lists."""
+  text = ' '.join((ROOT / 'docs' / 'metrics.md').read_text().split())
+  endings = re.findall('`(.*?)`', re.findall(
+      'lower ones if it ends in (.*?), and otherwise', text)[0])
+  assert len(endings) == 7
+  zeros = np.zeros(2)
+  line = client_metrics.over_clients('x', client_metrics.Outcomes(
+      {}, zeros, zeros + 1, dict.fromkeys(
+          ['brier', *(f'brier_{ending}' for ending in endings)],
+          np.array([.2, .7]))))
+  for ending in endings:
+    assert line[f'x_brier_{ending}_worst'] == .7
+    assert line[f'x_brier_{ending}_worst_tenth'] == .7
+  assert line['x_brier_worst'] == line['x_brier_worst_tenth'] == .2
 
 
 def test_average_precision_equals_scikit_learns(case):
