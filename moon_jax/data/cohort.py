@@ -92,12 +92,15 @@ def text_of(cohorts: Iterable[list[int]]) -> str:
   return ''.join(' '.join(map(str, cohort)) + '\n' for cohort in cohorts)
 
 
-def is_lost(rate: float, seed: int, round_index: int, client: int) -> bool:
+def is_lost(rate: float, seed: int, round_index: int, client: int,
+            num_before: int = 0) -> bool:
   """Returns whether a client drops out of a round, with the probability `rate`.
 
-  Rounds and clients are numbered from 0.
+  Rounds and clients are numbered from 0. `num_before` is the number of other
+  reasons that were drawn before, each by its own random numbers.
   """
   if rate == 0:
     return False
-  generator = np.random.default_rng([seed, round_index, client, _DROPOUT])
+  generator = np.random.default_rng([
+      seed, round_index, client, *[_DROPOUT] * (num_before + 1)])
   return generator.random() < rate

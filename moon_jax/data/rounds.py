@@ -86,6 +86,7 @@ class Rounds(NamedTuple):
     needs_history: whether `next` reads more of the history than `num_rounds`.
       Then rounds are planned one by one, by the first process.
     loses_updates: whether the server may not receive the update of a client.
+    num_dropouts: how often `with_dropout` was applied.
     has_partial_work: whether clients may take a part of their local steps.
     max_staleness: the largest staleness of an update; the algorithm must be one
       of `moon_jax.asynchronous`; None if all begin with the newest model.
@@ -99,6 +100,7 @@ class Rounds(NamedTuple):
   cohorts: Sequence[Sequence[int]] | None = None
   needs_history: bool = False
   loses_updates: bool = False
+  num_dropouts: int = 0
   has_partial_work: bool = False
   max_staleness: int | None = None
   timeline: Timeline | None = None
@@ -309,7 +311,8 @@ def with_dropout(rounds: Rounds, rate: float,
                  stage: str = 'before_training') -> Rounds:
   """Returns rounds in which clients fail at random.
 
-  Which clients fail depends on the seed of the run and the round alone.
+  Which clients fail depends on the seed of the run and the round alone. Applied
+  again, such as for the other stage, it draws independently.
 
   Args:
     rounds: the rounds.
@@ -334,7 +337,8 @@ def with_dropout(rounds: Rounds, rate: float,
 
   def next_(history, run):
     cohort = rounds.next(history, run)
-    fails = [cohort_lib.is_lost(rate, run.seed, int(history.num_rounds), i)
+    fails = [cohort_lib.is_lost(
+        rate, run.seed, int(history.num_rounds), i, rounds.num_dropouts)
              for i in cohort.clients]
     if stage == 'before_training':
       cohort = cohort._replace(steps_fraction=[
@@ -343,7 +347,8 @@ def with_dropout(rounds: Rounds, rate: float,
     return cohort._replace(lost=[
         fail or lost for fail, lost in zip(fails, cohort.lost)])
 
-  return rounds._replace(next=next_, loses_updates=True)
+  return rounds._replace(next=next_, loses_updates=True,
+                         num_dropouts=rounds.num_dropouts + 1)
 
 
 def _is_integer(value):

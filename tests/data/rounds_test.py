@@ -111,6 +111,14 @@ def test_dropout_is_composed_around_rounds():
   assert 30 < num_lost < 80  # of 180
   assert [after.next(at(i), RUN._replace(seed=2)).lost
           for i in range(60)] != found
+  # Of those that do not fail before training, as many fail after it.
+  both = rounds.with_dropout(before, .3, 'after_training')
+  cohorts = [both.next(at(index), RUN) for index in range(60)]
+  assert [cohort.steps_fraction for cohort in cohorts] == [
+      before.next(at(index), RUN).steps_fraction for index in range(60)]
+  lost_late = sum(lost and part > 0 for cohort in cohorts for lost, part in zip(
+      cohort.lost, cohort.steps_fraction))
+  assert 20 < lost_late < 60  # of about 126
   assert before.loses_updates and before.timeline and before.has_partial_work
   plain = rounds.all_clients()
   losing = plain._replace(next=lambda history, run: rounds.Cohort.of(
