@@ -67,7 +67,7 @@ def _losses(program, variables_M, examples):
   def add(sums, batch):
     losses, count = sums
     return losses + debugging.vmap(model_loss, (0, None))(
-        variables_M, batch), count + batch.mask.sum()
+        variables_M, batch), count + program.model.task.count(batch)
 
   losses, count = examples.fold(
       add, (jnp.zeros(program.topology.num_models), jnp.float32(0)))

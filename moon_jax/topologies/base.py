@@ -29,8 +29,8 @@ class Choice(NamedTuple):
   Attributes:
     client_id: int scalar, the client, from 0.
     state: state of the topology.
-    losses: float32 [M], the mean loss of each model on the client's training
-      examples; () unless Topology.needs_losses.
+    losses: float32 [M], the mean loss of each model over all predictions on the
+      client's training examples; () unless Topology.needs_losses.
   """
 
   client_id: jax.Array
