@@ -204,9 +204,10 @@ def estimate(specs: Sequence[RoundSpec], configs: Sequence[Config],
       shape, max(config.num_rounds for config in configs), rows,
       sum(map(operator.mul, steps, rounds)) / (shape.num_lanes * rows),
       memory_lib.needs(*specs), groups, words[0],
-      [round_spec.traffic(spec, *count) for spec, count in zip(specs, counts)],
-      [flops.of_clients(flops.of_step(spec, known), number, num_trained)
-       for spec, number, (num_trained, _) in zip(specs, steps, counts)])
+      [round_spec.traffic(spec, count, max(1, num_rounds))
+       for spec, count, num_rounds in zip(specs, counts, rounds)],
+      [flops.of_clients(flops.of_step(spec, known), number, count.trained)
+       for spec, number, count in zip(specs, steps, counts)])
   if rates is None:
     return cost
   evaluations = sum(-(-config.num_rounds // config.eval_every)

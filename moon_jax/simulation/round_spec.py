@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -322,32 +322,38 @@ def wire_bytes(algorithm: Algorithm, traced: Traced, topology: Topology,
   return received + broadcast, np.resize(upload, num_clients)
 
 
-def traffic(spec: 'RoundSpec', num_trained: float, num_received: float
+class Counts(NamedTuple):
+  """Means over rounds."""
+
+  trained: float  # clients that train
+  received: float  # those whose message is received
+  pairs: float  # ordered pairs of the latter
+
+
+def traffic(spec: 'RoundSpec', counts: Counts, num_rounds: int
             ) -> tuple[int, int]:
   """Returns the bytes of a round of clients, and those between servers.
 
-  Args:
-    spec: of the rounds of a run.
-    num_trained: clients that train, on average.
-    num_received: clients whose message is received, on average.
+  Means over the first `num_rounds`, which have these `counts`.
   """
   federation = spec.federation
   topology, num_clients = federation.topology, federation.num_clients
   download, upload = (x_C.mean() for x_C in wire_bytes(
       federation.algorithm, spec, topology, num_clients))
   if topology.has_server:
-    of_clients = num_trained * download + num_received * upload
-  else:
-    share = (num_received - 1) / max(num_clients - 1, 1)
-    of_clients = num_received * max(share, 0) * upload
+    of_clients = counts.trained * download + counts.received * upload
+  else:  # each pair of clients is as likely to be neighbours
+    of_clients = counts.pairs / max(num_clients - 1, 1) * upload
   return round(of_clients), round(
-      topology.between_servers * bytes_of(spec.model))
+      topology.between_servers(num_rounds) / num_rounds * bytes_of(spec.model))
 
 
-def mean_counts(cohorts: Sequence[Cohort]) -> tuple[float, float]:
-  """Returns the mean numbers of clients that train, and that are received."""
-  return (float(np.mean([np.count_nonzero(c.steps_fraction) for c in cohorts])),
-          float(np.mean([c.lost.count(False) for c in cohorts])))
+def mean_counts(cohorts: Sequence[Cohort]) -> Counts:
+  """Returns the counts of cohorts."""
+  received = np.array([c.lost.count(False) for c in cohorts])
+  return Counts(*map(float, map(np.mean, (
+      [np.count_nonzero(c.steps_fraction) for c in cohorts], received,
+      received * (received - 1)))))
 
 
 def cohort_steps(spec: RoundSpec, cohort: Cohort) -> np.ndarray:
@@ -532,15 +538,16 @@ class Planner:
       line['staleness'] = float(np.mean(cohort.staleness))
     return line
 
-  def mean_counts(self, run: int, rounds_done: int) -> tuple[float, float]:
-    """Returns the clients per round that trained, and the received updates.
+  def mean_counts(self, run: int, rounds_done: int) -> Counts:
+    """Returns the counts of the rounds done, of the first round if none is.
 
-    They are means over the rounds done; of the first round if none is.
+    A history does not have those of each round, which count as if equal.
     """
     federation, history = self._specs[run].federation, self.histories[run]
     if history and rounds_done:
-      return (history.times_trained.sum() / rounds_done,
-              history.times_received.sum() / rounds_done)
+      received = history.times_received.sum() / rounds_done
+      return Counts(history.times_trained.sum() / rounds_done, received,
+                    received * max(received - 1, 0))
     return mean_counts(federation.first_cohorts(max(1, rounds_done)))
 
   def mean_steps(self, run: int, rounds_done: int) -> float:

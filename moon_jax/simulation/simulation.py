@@ -102,8 +102,8 @@ class Simulation:
     return self._traffic()[1]
 
   def _traffic(self):
-    return round_spec.traffic(self._run.spec, *self.planner.mean_counts(
-        self.index, self.rounds_done))
+    return round_spec.traffic(self._run.spec, self.planner.mean_counts(
+        self.index, self.rounds_done), max(1, self.rounds_done))
 
   def flops(self) -> tuple[float, float]:
     """Returns the FLOPs of a client in a round, and of all clients of a round.
@@ -113,7 +113,8 @@ class Simulation:
     rounds = self.index, self.rounds_done
     return flops.of_clients(
         self.program.flops_of_step(self.index),
-        self.planner.mean_steps(*rounds), self.planner.mean_counts(*rounds)[0])
+        self.planner.mean_steps(*rounds),
+        self.planner.mean_counts(*rounds).trained)
 
   @property
   def client_bytes(self) -> int:

@@ -134,7 +134,8 @@ class Topology(NamedTuple):
       what the algorithm broadcasts, and not with each other.
     received: models that a client receives in a round if all take part, on
       average. Without a server it sends as many; otherwise one message.
-    between_servers: models that servers send each other in a round, on average.
+    between_servers: `(num_rounds) -> number`. Returns the models that servers
+      send each other in the first rounds, all together.
   """
 
   num_models: int = 1
@@ -149,7 +150,7 @@ class Topology(NamedTuple):
   is_fixed: bool = False
   received: float = 1.
   has_server: bool = True
-  between_servers: float = 0.
+  between_servers: Callable[[int], float] = lambda num_rounds: 0
 
 
 STAR = Topology()

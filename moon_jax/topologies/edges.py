@@ -48,4 +48,4 @@ def hierarchical(num_clients: FromRun[Count], edges: Count,
       num_models=edges, init=lambda: jnp.zeros(edges),
       choose=lambda choice: jnp.asarray(edge_C)[choice.client_id], mix=mix,
       num_clients=num_clients, is_fixed=True,
-      between_servers=2 * edges / period)
+      between_servers=lambda num_rounds: 2 * edges * (num_rounds // period))

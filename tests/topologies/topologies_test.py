@@ -12,7 +12,7 @@ from topologies import reference
 
 import moon_jax as mj
 from moon_jax.engine import local
-from moon_jax.simulation import checks
+from moon_jax.simulation import checks, round_spec
 from moon_jax.topologies.base import STAR
 from support import federation as fed
 
@@ -413,8 +413,23 @@ def test_bytes_are_those_of_the_models_that_are_sent(
   size = 4 * (4 + 1) * fed.NUM_CLASSES
   simulation = mj.Simulation(federation(
       topology, rounds=mj.rounds.all_clients()))
+  assert simulation.bytes_between_servers() == 0  # of the first round
+  simulation.program.runs[0].rounds_done = 4
   assert simulation.bytes_per_round() == num_bytes * size
   assert simulation.bytes_between_servers() == between * size
+  simulation.program.runs[0].rounds_done = 5
+  assert simulation.bytes_between_servers() == round(.8 * between * size)
+
+
+def test_bytes_of_graphs_are_means_over_rounds_of_any_size():
+  """A client alone sends nothing, 8 of a complete graph 8 * 7 models."""
+  made = federation(
+      mj.topologies.gossip(8, 0, 'complete'),
+      rounds=mj.rounds.listed([[3], [*range(8)]]))
+  counts = round_spec.mean_counts(made.first_cohorts(2))
+  assert counts == (4.5, 4.5, 28)
+  assert round_spec.traffic(round_spec.make(made, 1, 1), counts, 2) == (
+      28 * 4 * (4 + 1) * fed.NUM_CLASSES, 0)
 
 
 def test_clusters_that_split_find_groups_with_other_labels():
