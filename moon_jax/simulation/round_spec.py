@@ -223,9 +223,10 @@ def trace(data: Dataset, model: Model, algorithm: Algorithm,
     batch = Batch(example, data.train_labels[:1], jnp.ones(1))
     weights = model.frozen(example) if model.frozen else ()
     message = base.first_message(algorithm, model, view, batch)
-    # A stale client has the older model of view.server instead.
-    is_sent = not algorithm.per_client_init and algorithm.max_staleness is None
-    download = view.variables if is_sent else (), view.server
+    is_sent = not algorithm.per_client_init
+    # A stale client has the older model of view.server instead of the newest.
+    download = (view.variables if is_sent else (),
+                view.server if algorithm.max_staleness is None else ())
     return (view.variables, view.client, weights,
             algorithm.init_server(view.variables), message.each, download,
             _once(message), algorithm.frozen(model, batch, view))
