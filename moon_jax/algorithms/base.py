@@ -227,7 +227,8 @@ class LossAux(NamedTuple):
 class Message(NamedTuple):
   """What a client sends. `aggregate` gets the same type, reduced over clients.
 
-  Each field may be any tree of arrays.
+  Each field may be any tree of arrays. Integers and booleans of `mean` and
+  `total` are added as float32.
 
   Attributes:
     mean: reduced to the cohort's mean, weighted as `Federation.weighting` says.
@@ -412,8 +413,19 @@ def first_message(algorithm: Algorithm, model: Model, view: View,
   return algorithm.finish(trained, view)[1]
 
 
+def as_summed(message: Message) -> Message:
+  """Returns a message whose mean and total are of floating point."""
+  def as_float(x):
+    x = jnp.asarray(x)
+    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32)
+
+  return message._replace(mean=jax.tree.map(as_float, message.mean),
+                          total=jax.tree.map(as_float, message.total))
+
+
 def as_received(message: Message) -> Message:
   """Returns what `aggregate` gets if a client's message is the only one."""
+  message = as_summed(message)
   if not jax.tree.leaves(message.each):
     return message
   return message._replace(each=Each(

@@ -247,6 +247,7 @@ def finish(program: RoundProgram, view: View, examples: Examples, lane: Lane,
     models = KeptModels(local, personal(
         lane.trained, with_examples(program, view, examples))
                         if personal else ())
+  message = base.as_summed(message)
   message = message._replace(
       mean=Flat.from_tree(message.mean), total=Flat.from_tree(message.total))
   return Result(client, message, update, models)

@@ -108,6 +108,29 @@ def test_errors_are_reported(module, name, words, tmp_path):
   assert not list(tmp_path.glob('runs/*/metrics.jsonl'))
 
 
+def test_integers_of_messages_are_added_as_numbers():
+  """In the compiled loop, and as `aggregate` sees them when it is traced."""
+  def finish(trained, view):
+    return view.client, Message(
+        (trained, view.num_examples),
+        {'labels': view.label_counts, 'large': view.num_examples > 5})
+
+  def aggregate(variables, server, message, call):
+    trained, num_examples = message.mean
+    return trained, message.total, {'examples': num_examples, **message.total}
+
+  federation = tiny_federation.make(algorithm=mj.fedavg()._replace(
+      init_server=lambda variables: {
+          'labels': jnp.zeros(2), 'large': jnp.float32(0)},
+      finish=finish, aggregate=aggregate), local_epochs=1)
+  metrics = mj.Simulation(federation).run_round().metrics
+  labels = federation.data.train_labels
+  assert metrics['labels'] == [(labels == k).sum() for k in range(2)]
+  assert metrics['large'] == 2
+  sizes = jnp.array(tiny_federation.SIZES)
+  assert metrics['examples'] == pytest.approx((sizes**2).sum() / sizes.sum())
+
+
 def test_a_client_state_of_another_type_is_refused():
   algorithm = mj.fedavg()._replace(
       init_client=lambda variables: jnp.float32(0),
