@@ -321,9 +321,11 @@ def _check_rounds(federation):
   least = algorithm.min_received
   fewest = min(rounds.sizes(
       federation.planned_rounds, federation.num_clients))
-  require(least == 1 or fewest >= least, 'algorithm',
+  require(least == 1 or fewest >= least, 'aggregation',
           f'needs at least {least} clients in each round', fewest,
-          'Add clients to the rounds, or take a rule that needs fewer')
+          ('Raise the deadline, if there is one, add' if rounds.timeline
+           else 'Add') + ' clients to the rounds, or take a rule that needs '
+          'fewer')
   _check_staleness(federation)
 
 
