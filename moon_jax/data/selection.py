@@ -148,8 +148,7 @@ def oort(exploration: _Fraction = 0.9, decay: _Fraction = 0.98,
   clock to their numbers of examples.
 
   Differences: Oort takes the root of the mean square of the losses of examples,
-  and moon_jax their mean; it adapts T, and learns t when clients train; its
-  released code draws among ten times k clients at least.
+  and moon_jax their mean; it adapts T, and learns t when clients train.
 
   Args:
     exploration: the fraction of a round's clients that is drawn from those
