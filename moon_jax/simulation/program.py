@@ -18,12 +18,13 @@ import time
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from moon_jax import debugging, platforms
 from moon_jax.data import selection
 from moon_jax.distributed import devices, host
-from moon_jax.engine import client_store, schedule
+from moon_jax.engine import accumulate, client_store, schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.local import TrainData
@@ -517,8 +518,8 @@ class Program:
   def _adapted(self, run, client_J):
     """Trains clients that never take part, and returns their models.
 
-    Runs the compiled round, and keeps only the models of its jobs. Also returns
-    the client of each job, -1 in padding.
+    Runs the compiled round, and keeps only the models of its jobs, NaN of those
+    that diverged. Also returns the client of each job, -1 in padding.
     """
     if self._round is None:
       self._compile_round()
@@ -531,7 +532,8 @@ class Program:
         self._state._replace(clients=clients), self._device_hparams(), table,
         data)
     jobs = table.jobs
-    return np.where(jobs.num_steps > 0, jobs.client, -1), metrics.models_J
+    return np.where(jobs.num_steps > 0, jobs.client, -1), devices.put(
+        _known(metrics.models_J, metrics.finite_J), self.mesh, devices.SPLIT)
 
   def _own_last_round(self, run):
     """Returns the last round with the jobs of a run alone."""
@@ -635,6 +637,13 @@ def _selected(table, slot_J):
 def _rows(tree_J, slot_J):
   """Returns the rows of jobs; those of padding are arbitrary."""
   return jax.tree.map(lambda x_J: x_J[slot_J], tree_J)
+
+
+@jax.jit
+def _known(tree_J, finite_J):
+  """Returns the rows of jobs; those of jobs that diverged are NaN."""
+  return jax.tree.map(lambda x_J: accumulate.where(
+      finite_J, x_J, jnp.full_like(x_J, jnp.nan)), tree_J)
 
 
 @contextlib.contextmanager

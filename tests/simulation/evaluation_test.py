@@ -471,6 +471,23 @@ def test_new_clients_adapt_as_in_a_round_and_change_nothing(name):
       columns['personal_heldout_accuracy'][:2])
 
 
+def test_a_new_client_that_diverges_has_no_metrics():
+  """Its loss is that of no model, not that of one of zeros."""
+  def loss(model, variables, batch, view):
+    value, aux = mj.fedavg().loss(model, variables, batch, view)
+    return jnp.where(view.client_id == 4, jnp.nan, value), aux
+
+  federation = make(algorithm=mj.fedavg()._replace(loss=loss))
+  line = Simulation(dataclasses.replace(
+      federation, clients=federation.clients[:2], evaluate_clients=False,
+      new_clients=federation.clients[2:],
+      evaluate_all=True)).evaluate_clients()
+  accuracies = line['clients']['adapted_heldout_accuracy']
+  assert accuracies[2] is not None and accuracies[4] is None
+  assert line['new_adapted_heldout_loss'] is None
+  assert line['new_heldout_loss'] is not None
+
+
 @pytest.mark.parametrize('num_new', [
     0, pytest.param(3, marks=pytest.mark.long)])
 def test_clients_adapt_with_the_learning_rate_of_the_last_round(num_new):
