@@ -19,7 +19,7 @@ _AT_CHANCE = 12.  # percent; a run below it is at chance
 _PAPER_SIZE = 2.8  # the paper's difference of MOON and FedAvg, in points
 MIN_PERMUTED = 12  # fewest pairs for the sign-flip test
 MIN_PAIRS = 3  # for a primary question to enter Holm's adjustment
-_SPREAD_ROUNDS = 50  # last rounds whose spreads over pairs are compared
+SPREAD_ROUNDS = 50  # last rounds whose spreads over pairs are compared
 _NARROW = 5  # a spread among so few of the smallest is unusually narrow
 _ORDINALS = '', 'second ', 'third ', 'fourth ', 'fifth '
 
@@ -129,15 +129,15 @@ def unusually_narrow(blocks: Sequence[Block]) -> str:
   before it.
   """
   d_ST = np.stack([block.new - block.baseline for block in blocks])
-  if len(d_ST) < MIN_PAIRS or d_ST.shape[1] < _SPREAD_ROUNDS:
+  if len(d_ST) < MIN_PAIRS or d_ST.shape[1] < SPREAD_ROUNDS:
     return ''
-  std_T = d_ST[:, -_SPREAD_ROUNDS:].std(0, ddof=1)
+  std_T = d_ST[:, -SPREAD_ROUNDS:].std(0, ddof=1)
   rank = int((std_T < std_T[-1]).sum())
   if rank >= _NARROW or not std_T[-1] < np.median(std_T):
     return ''
   rounds = d_ST.shape[1]
   return (f'the spread of the last round is the {_ORDINALS[rank]}smallest of '
-          f'rounds {rounds - _SPREAD_ROUNDS + 1} to {rounds}')
+          f'rounds {rounds - SPREAD_ROUNDS + 1} to {rounds}')
 
 
 def gains(question: Question, blocks: Sequence[Block]) -> list[float]:

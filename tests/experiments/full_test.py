@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from experiments import kept
 from experiments.full import analysis, looks, questions, report
 from experiments.full import run as run_lib
 from experiments.full.questions import Run
-from moon_jax.results import figures, paired
+from moon_jax.results import figures, paired, stats
 from moon_jax.runs import run
 from support import small_runs
 from support.docs_pages import ROOT
@@ -114,6 +115,32 @@ def test_a_last_round_that_is_unusually_narrow_comes_second():
   assert 'is -5.6 (95% interval -11.7 to +0.5)' in text  # the reproduction's
   text = report.both_endpoints(questions.MAIN, of(1.))
   assert text.startswith('open: +2.0 points') and 'narrow' not in text
+
+
+def test_an_interval_marked_as_narrow_is_wider_after_most_rounds():
+  rows = [row for row in report.summary().splitlines() if '\\*' in row]
+  *_, note = rows
+  num_rounds = int(re.search(
+      r'after most of the last (\d+) rounds it is wider', note).group(1))
+  marked = [q for q in (questions.MAIN, questions.SPLIT, questions.FEW,
+                        questions.RECIPE)
+            if analysis.unusually_narrow(
+                analysis.read_blocks(report.kept_runs(), q))]
+  assert len(marked) == len(rows) - 1
+  for question in marked:
+    blocks = analysis.read_blocks(report.kept_runs(), question)
+    d_ST = np.stack([block.new - block.baseline for block in blocks])
+    std_T = d_ST[:, -num_rounds:].std(0, ddof=1)
+    assert np.mean(std_T > std_T[-1]) > .5, question.name
+
+
+def test_one_local_epoch_is_shown_at_both_endpoints():
+  blocks = analysis.read_blocks(report.kept_runs(), questions.ONE_EPOCH)
+  after, mean = (analysis.compare(blocks, endpoint).mean for endpoint in (
+      analysis.last, stats.mean_of_last))
+  note = re.search('One local epoch.*', report.summary()).group()
+  assert f'{after:+.1f} points after the last round' in note
+  assert f'{mean:+.1f} in the mean of the last 10 rounds' in note
 
 
 def test_gains_are_those_of_the_last_ten_rounds():
