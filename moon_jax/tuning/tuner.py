@@ -116,8 +116,12 @@ class Tuner:
 
   @property
   def best(self) -> Trial | None:
-    """The best of the trials of most rounds; None if all have diverged."""
-    return max((trial for trial in self.history if trial.value is not None),
+    """The best of the trials of most rounds; None if all have diverged.
+
+    Settings that diverged after they continued are not chosen either.
+    """
+    diverged = [x.settings for x in self.history if x.value is None]
+    return max((x for x in self.history if x.settings not in diverged),
                key=lambda trial: (trial.rounds, trial.rank), default=None)
 
   def edges(self, settings: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from moon_jax.runs.directory import Workdir
 from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.program import Program
 from moon_jax.tuning import report
+from moon_jax.tuning.methods import Trial
 from moon_jax.tuning.train import Arm, Tried
 from moon_jax.tuning.tuner import sign_of
 from support import inline, small_runs, tiny_federation
@@ -305,6 +306,21 @@ def test_halving_of_a_grid():
       str({'a': a, 'b': b}) for a, b in ((2, 1.), (2, .5), (1, 1.))]  # a tie
   assert tuner.best.settings == {'a': 2, 'b': 1.} and tuner.best.value == 3
   assert tuner.edges(tuner.best.settings) == ['b']
+
+
+def test_a_setting_that_diverges_on_a_later_rung_is_not_chosen():
+  tuner = mj.Tuner({'a': [1, 2, 3]}, 'halving(eta=3, rungs=2)', num_rounds=9)
+  arm = Arm('fedavg', mj.Config(algorithm='fedavg'), tuner)
+  tried = {}
+  while trials := tuner.ask():
+    for trial in trials:
+      value = None if trial.rounds == 9 else float(trial.settings['a'])
+      tuner.tell(trial, value)
+      tried[str(trial.settings)] = Tried(
+          arm, trial._replace(value=value), {}, 1., 'validation_accuracy')
+  assert tuner.best == Trial({'a': 2}, 3, 2.)
+  frame = report.frame([*tried.values()], [])
+  assert [*frame['a'][frame['chosen']]] == [2]
 
 
 def test_random_draws_are_seeded_and_in_their_ranges():
