@@ -48,16 +48,22 @@ def text(arms: Sequence[Arm], tried: Sequence[Tried], again: Sequence[Tried]
       lines.append(f'  trained again with the new seeds {seeds}, tested once: '
                    + _tested(runs))
   return '\n'.join(lines + [
-      line for metric in dict.fromkeys(x.tested for x in again)
+      line for metric in dict.fromkeys(x.tested for x in _measured(again))
       for line in _differences(arms, again, metric)])
 
 
+def _measured(runs):
+  """Returns the runs that did not diverge."""
+  return [x for x in runs if x.test is not None]
+
+
 def _tested(runs):
-  name, numbers = runs[0].tested, [x.test for x in runs if x.test is not None]
-  diverged = len(runs) - len(numbers)
+  measured = _measured(runs)
+  diverged = len(runs) - len(measured)
   note = f'; {diverged} diverged' * bool(diverged)
-  if not numbers:
+  if not measured:
     return f'no result{note}'
+  name, numbers = measured[0].tested, [x.test for x in measured]
   spread = f' ± {shown(name, statistics.stdev(numbers))}' if (
       len(numbers) > 1) else ''
   return (f'{name.replace("_", " ")} {shown(name, statistics.fmean(numbers))}'
@@ -70,8 +76,7 @@ def _differences(arms, again, metric):
   from moon_jax.results import compare, read
 
   made = {arm.name: arms_lib.Arm({}, arm.config, {
-      seed: run for x in again if x.arm.name == arm.name
-      and x.test is not None
+      seed: run for x in _measured(again) if x.arm.name == arm.name
       for run in [read.read(pathlib.Path(x.result['workdir']))]
       for seed in [(run.config.seed, run.config.split_seed())]
   }, [], arm.name) for arm in arms}

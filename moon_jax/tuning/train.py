@@ -64,16 +64,15 @@ class Tried(NamedTuple):
   metric: str  # which has chosen
 
   @property
-  def tested(self) -> str:
-    """The metric of test data that says how good it is."""
-    part = 'personal_heldout' if self.metric.startswith(
-        'validation_personal') else 'test'
-    return status.measure(self.result, part) or f'{part}_accuracy'
+  def tested(self) -> str | None:
+    """The metric of test data that says how good it is; None without one."""
+    return status.measure(self.result, 'personal_heldout' if (
+        self.metric.startswith('validation_personal')) else 'test')
 
   @property
   def test(self) -> float | None:
     """Its value; None if the run, or the model of a client, has diverged."""
-    return None if 'diverged' in self.result else self.result.get(self.tested)
+    return self.result.get(self.tested or '')
 
 
 class Pool:

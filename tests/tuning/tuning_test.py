@@ -18,7 +18,7 @@ from moon_jax.tuning import report
 from moon_jax.tuning.methods import Trial
 from moon_jax.tuning.train import Arm, Tried
 from moon_jax.tuning.tuner import sign_of
-from support import inline, small_runs, tiny_federation
+from support import inline, made_runs, small_runs, tiny_federation
 
 RUN = ['--dataset=digits', '--model=mlp(projection_dim=8)',
        '--algorithm=fedavg', '--train_examples=300', '--num_clients=3',
@@ -223,6 +223,23 @@ def test_a_diverged_model_of_a_client_is_no_result():
   assert 'tested once: no result; 1 diverged' in report.text(
       [arm], tried, again)
   assert report.frame(tried, again)['test'].isna().all()
+
+
+def test_a_diverged_run_of_a_task_without_accuracy_has_none(tmp_path):
+  """Also if it is that of the first new seed."""
+  tuner = mj.Tuner({'learning_rate': [.1]}, 'random(trials=1)', 1)
+  tuner.tell(*tuner.ask(), -.5)
+  arm = Arm('fedavg', mj.Config(algorithm='fedavg', dataset='digits'), tuner)
+  path = made_runs.write(tmp_path / 'run', algorithm='fedavg', seed=2)
+  made_runs.remove_accuracies(path)
+  tried, *again = [Tried(arm, trial, result, 1., 'validation_loss')
+                   for trial, result in (
+      (tuner.best, {}),
+      (Trial({'seed': 1}, 4), {'diverged': 'a NaN', 'rounds': 2}),
+      (Trial({'seed': 2}, 4), {'test_loss': 2.75, 'workdir': str(path)}))]
+  text = report.text([arm], [tried], again)
+  assert 'test loss 2.7500 (n=1); 1 diverged' in text
+  assert 'accuracy' not in text
 
 
 def test_the_plan_of_a_tuning(tmp_path):
