@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MAX_ROWS = 60
 # Columns that a notebook shows; of the others those in which runs differ.
-_ALWAYS = 'state', 'dataset', 'algorithm', 'rounds', 'last', 'best'
+_ALWAYS = 'state', 'dataset', 'algorithm', 'rounds_done', 'last', 'best'
 
 
 class Results(NamedTuple):
@@ -49,12 +49,11 @@ def results(*places: str | os.PathLike, metric: str = '') -> Results:
 
   Returns:
     `Results`, a pair. `runs` has one row per run, by the path of its directory:
-    `state`, its settings, `rounds`, the endpoints `last`, `best`, `best_round`
-    and `mean_of_last_10` of the metric (accuracies are fractions), the medians
-    `seconds_per_round` and
-    `examples_per_second`, and the sum `seconds_of_rounds`. `rounds` has one row
-    per run and round with all metrics that are numbers, NaN where a metric was
-    not measured.
+    `state`, its settings, `rounds_done`, the endpoints `last`, `best`,
+    `best_round` and `mean_of_last_10` of the metric (accuracies are fractions),
+    the medians `seconds_per_round` and `examples_per_second`, and the sum
+    `seconds_of_rounds`. `rounds` has one row per run and round with all metrics
+    that are numbers, NaN where a metric was not measured.
 
   Raises:
     UserError: if a place has no runs, or a file of a run is damaged.
@@ -125,7 +124,7 @@ def runs_frame(runs: 'Iterable[Run]', metric: str = '') -> 'pd.DataFrame':
 
   return pd.DataFrame([
       {'run': str(run.path), 'state': run.state.kind} | run.config.to_dict()
-      | {'rounds': len(run.lines)} | run.endpoints(metric or run.measure())
+      | {'rounds_done': len(run.lines)} | run.endpoints(metric or run.measure())
       | run.times() for run in runs]).set_index('run')
 
 

@@ -198,7 +198,8 @@ def results(compared: Compared) -> Table:
       '': [label(arm) for arm in arms],
       'n': [f'{len(arm.runs)}' + f'/{len(arm.members)}' * bool(arm.others)
             for arm in arms],
-      'rounds': [stats.range_text(runs.rounds, '..') or '-' for runs in rows]}
+      'rounds': [stats.range_text(runs['rounds_done'], '..') or '-'
+                 for runs in rows]}
   for header, key in (('last', 'last'), ('best', 'best'),
                       ('mean of last 10', 'mean_of_last_10')):
     columns[header] = [stats.metric_text(name, runs[key], '-') for runs in rows]
@@ -343,8 +344,8 @@ def frame(compared: Compared) -> pd.DataFrame:
       rows[str(run.path)] = arm.settings | {
           'arm': arm.label, 'metric': compared.metric} | {
               name: made.loc[str(run.path), name] for name in (
-                  *SEEDS, 'state', 'rounds', 'last', 'best', 'best_round',
-                  'mean_of_last_10')} | others | {
+                  *SEEDS, 'state', 'rounds_done', 'last', 'best',
+                  'best_round', 'mean_of_last_10')} | others | {
               'target': target, 'rounds_to_target': reached,
               'simulated_seconds_to_target': _simulated(run, reached)} | {
               name: made.loc[str(run.path), name] for name in (

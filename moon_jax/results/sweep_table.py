@@ -72,7 +72,7 @@ def table(sweep: Sweep, summaries: Summaries) -> Table:
   done = [run for run in summaries if run and 'diverged' not in run]
   is_loss = any('best_test_loss' in run for run in done)
   measure, unit = ('loss', '') if is_loss else ('accuracy', ' (%)')
-  header = [*names, 'n', 'rounds', f'test {measure}{unit}',
+  header = [*names, 'n', 'rounds_done', f'test {measure}{unit}',
             f'best test {measure}{unit}']
   rows = [[*settings, *_cells(runs, measure)]
           for settings, runs in grouped.items()]

@@ -11,7 +11,6 @@ from moon_jax.errors import UserError
 from moon_jax.results import stats
 from moon_jax.results.page import Figure
 
-_NOT_SEARCHED = 'method', 'seed', 'rounds', 'test', 'seconds', 'chosen'
 _LOG = 20  # a range with this ratio of its ends is drawn on a logarithmic axis
 
 
@@ -65,8 +64,7 @@ def _figure(rows, name):
 
   columns, known = [*rows[0]], [
       row for row in rows if row['value'] and not row['test']]
-  searched = [x for x in columns[:columns.index('seed')]
-              if x not in _NOT_SEARCHED]
+  searched = columns[1:columns.index('seed')]  # after the method
   metrics = dict.fromkeys(row['metric'] for row in known)
   label = ' or '.join(map(stats.words, metrics))
   return Figure(
@@ -83,14 +81,15 @@ def _draw(figure, rows, searched, metrics):
   from moon_jax.results import figures
 
   axes = figure.subplots(1 + len(searched), squeeze=False)[:, 0]
-  most = max((int(row['rounds']) for row in rows), default=1)
+  most = max((int(row['rounds_done']) for row in rows), default=1)
   methods = list(dict.fromkeys(row['method'] for row in rows))
   for ax, name in zip(axes, ['', *searched]):
     texts = [row[name] for row in rows] if name else []
     for color, method in zip(figures.shades(methods), methods):
       points = [(_place(row, i, name, texts),
                  stats.scale(row['metric']) * float(row['value']),
-                 12 + 48 * int(row['rounds']) / most, row['chosen'] == 'True')
+                 12 + 48 * int(row['rounds_done']) / most,
+                 row['chosen'] == 'True')
                 for i, row in enumerate(rows) if row['method'] == method
                 and (row[name] if name else True)]
       if points:

@@ -121,7 +121,7 @@ def frame(tried: Sequence[Tried], again: Sequence[Tried]) -> 'pd.DataFrame':
       **{name: value if isinstance(value, int | float | str) else str(value)
          for name in names for value in [x.trial.settings.get(name, '')]},
       'seed': x.trial.settings.get('seed', x.arm.config.seed),
-      'rounds': x.trial.rounds,
+      'rounds_done': x.trial.rounds,
       'metric': x.metric,
       'value': None if x.trial.value is None else (
           sign_of(x.metric) * x.trial.value),

@@ -221,7 +221,7 @@ def test_title_and_description_head_the_table(tmp_path):
   named = grids_lib.Named(sweep, 'name', 'Title', 'Some\nwords.\n')
   sweep_table.finish(named, [SUMMARY], str(tmp_path))
   text = (tmp_path / 'sweeps' / 'name.md').read_text()
-  assert text.startswith('# Title\n\nSome\nwords.\n\n| n | rounds |')
+  assert text.startswith('# Title\n\nSome\nwords.\n\n| n | rounds_done |')
   assert os.listdir(tmp_path / 'sweeps') == ['name.md']
   with pytest.raises(DivergedError):
     sweep_table.finish(named, [{'diverged': 'NaN', 'rounds': 0}], str(tmp_path))

@@ -7,7 +7,11 @@ import sys
 import pytest
 
 import moon_jax as mj
-from moon_jax.results import read
+from moon_jax.results import compare, read, runs_frame, sweep_table
+from moon_jax.runs.grid import Sweep
+from moon_jax.runs.values import SEEDS
+from moon_jax.tuning import report
+from moon_jax.tuning.train import Arm, Tried
 from support import made_runs
 
 
@@ -23,13 +27,29 @@ def test_runs_and_rounds_are_data_frames(tmp_path):
   first, second = runs.to_dict('records')
   assert (first['last'], first['best'], first['best_round']) == (.6, .6, 2)
   assert first['mean_of_last_10'] == pytest.approx(.45)
-  assert (first['rounds'], first['seconds_of_rounds']) == (4, 1.)
-  assert (second['algorithm'], second['rounds']) == ('moon(mu=3)', 1)
+  assert (first['rounds_done'], first['seconds_of_rounds']) == (4, 1.)
+  assert (second['algorithm'], second['rounds_done']) == ('moon(mu=3)', 1)
   assert math.isnan(second['last'])
   assert rounds.loc[str(tmp_path / 'a'), 'test_accuracy'].tolist() == [
       .2, .6, .4, .6]
   assert rounds.index.names == ['run', 'round'] and len(rounds) == 5
   assert 'is_late' not in rounds and 'clients' not in rounds
+
+
+def test_no_other_column_has_the_name_of_a_setting(tmp_path):
+  run = read.read(made_runs.write(tmp_path / 'a'))
+  [row] = runs_frame([run]).to_dict('records')
+  settings = run.config.to_dict()
+  assert {name: row[name] for name in settings} == settings
+  compared = compare.frame(compare.of([run], 'test_accuracy'))
+  assert {*compared} & {*settings} == {*SEEDS}
+  sweep = sweep_table.table(Sweep.grid(made_runs.CONFIG, seed=[0]), [None])
+  assert not {*sweep.columns} & {*settings}
+  tuner = mj.Tuner({'mu': [1]}, 'random(trials=1)')
+  trials = report.frame([Tried(
+      Arm('', run.config, tuner), trial, {}, 1., 'validation_accuracy')
+      for trial in tuner.ask()], [])
+  assert {*trials} & {*settings} == {'seed', 'workdir'}  # not tuned
 
 
 def test_times_are_medians_and_sums_over_rounds(tmp_path):
@@ -43,7 +63,7 @@ def test_times_are_medians_and_sums_over_rounds(tmp_path):
 def test_runs_without_rounds(tmp_path):
   path = made_runs.write(tmp_path / 'a', [], is_finished=False)
   runs, rounds = mj.results(str(path))
-  assert runs.rounds.tolist() == [0] and rounds.empty
+  assert runs.rounds_done.tolist() == [0] and rounds.empty
   assert rounds.index.names == ['run', 'round']
   with pytest.raises(mj.UserError, match='must be, or hold, directories of'):
     mj.results(tmp_path / 'none')

@@ -30,7 +30,7 @@ def test_rows_have_mean_and_sample_deviation_over_seeds():
   text = sweep_table.markdown(sweep, [
       summary(a, a + .1) for a in accuracies.ravel()])
   header, _, *rows = cells(text)
-  assert header == ['algorithm.mu', 'n', 'rounds', 'test accuracy (%)',
+  assert header == ['algorithm.mu', 'n', 'rounds_done', 'test accuracy (%)',
                     'best test accuracy (%)']
   for row, mu, values in zip(rows, '15', 100 * accuracies, strict=True):
     std = f'± {np.std(values, ddof=1):.1f}'
@@ -82,7 +82,7 @@ def test_seeds_alone_are_one_row():
   sweep = Sweep.grid(BASE, seed=[0, 1], partition_seed=[0, 1])
   text = sweep_table.markdown(sweep, [summary(a) for a in (.1, .2, .3, .4)])
   assert [row[:2] for row in cells(text)] == [
-      ['n', 'rounds'], ['---:', '---:'], ['4', '7']]
+      ['n', 'rounds_done'], ['---:', '---:'], ['4', '7']]
 
 
 @pytest.mark.parametrize('change, columns', [

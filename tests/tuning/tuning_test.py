@@ -68,12 +68,12 @@ def whole(tmp_path_factory):
 def test_half_of_the_trials_continue_in_one_program(whole):
   path, text, compiled = whole
   *trials, tested = rows_of(path)
-  assert [row['rounds'] for row in trials] == ['4', '2', '1', '1']
+  assert [row['rounds_done'] for row in trials] == ['4', '2', '1', '1']
   assert [row['chosen'] for row in trials] == ['True', *['False'] * 3]
   assert len({row['learning_rate'] for row in trials}) == 4
   for row in trials:
     lines = small_runs.lines_of(path / row['workdir'])
-    assert len(lines) == int(row['rounds'])
+    assert len(lines) == int(row['rounds_done'])
     assert float(row['value']) == lines[-1][row['metric']]
   # Of those with a round, the best two have continued.
   first = [small_runs.lines_of(path / row['workdir'])[0]['validation_accuracy']
