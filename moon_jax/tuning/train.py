@@ -164,15 +164,14 @@ class Trials(Runs):
     for index, (arm, trial) in enumerate(self._trials):
       result, value = self.result(index) or {}, None
       name = metrics[arm.name]
-      recorded = [line[name] for line in lines[index] if name in line]
       # One that diverged later had a value, by which it continued.
       if 'diverged' not in result or len(lines[index]) == trial.rounds:
-        require(recorded, f'tune.metric={name}', 'must be recorded up to '
-                f'round {trial.rounds} of the trials',
-                f'the metrics {", ".join({*lines[index][-1]})}',
-                'Name one of them')
+        last = lines[index][-1]
+        require(name in last, f'tune.metric={name}', 'must be recorded in the '
+                f'last round of a trial, {len(lines[index])}',
+                f'the metrics {", ".join(last)}', 'Name one of them')
         # None is that of a number that is not finite.
-        value = recorded[-1] and sign_of(name) * recorded[-1]
+        value = last[name] and sign_of(name) * last[name]
       found.append(Tried(arm, trial._replace(value=value), result, sum(
           line['seconds'] for line in lines[index]), name))
     return found
@@ -208,13 +207,14 @@ def check(arms: Sequence[Arm], metric: str) -> None:
             f'Change {tuner.tune}')
     for trial in tuner.ask():
       arm.configured(trial.settings)
-    least = min(trial.rounds for trial in tuner.ask())
-    every = 'client_eval_every' if is_personal else 'eval_every'
-    require(getattr(config, every) <= least,
-            f'{every}={getattr(config, every)}',
-            f'must be at most {least}, the rounds of the first trials', '',
-            f'Give {setting(every, 1)}')
-    require(config.checkpoint_every or least == config.num_rounds,
+    name = 'client_eval_every' if is_personal else 'eval_every'
+    every = getattr(config, name)
+    ends = sorted({*tuner.forecast(), *(x.rounds for x in tuner.ask())})
+    require(all(end % every == 0 for end in ends if end != config.num_rounds),
+            f'{name}={every}', 'must divide the last rounds of trials, whose '
+            'values decide', ', '.join(map(str, ends)),
+            f'Give {setting(name, 1)}')
+    require(config.checkpoint_every or ends[0] == config.num_rounds,
             'checkpoint_every=0', 'must be above 0, since trials continue from '
             'checkpoints', '', 'Remove it')
   counts = {arm.name: len(arm.tuner.ask()) for arm in arms}
