@@ -6,7 +6,7 @@
     weighting=choice(examples, uniform)
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import itertools
 import math
 import re
@@ -22,7 +22,7 @@ from moon_jax.runs import values
 
 _FORMS = 'log(A, B), uniform(A, B), integer(A, B) or choice(V1, V2, ...)'
 _DIGITS = 4  # of a number that is drawn
-_MAX_DRAWS = 100  # of a trial, until it differs from those before
+_MAX_DRAWS = 100  # per trial, to replace those that were drawn before
 # Settings that are no choice: a seed that is better by chance, and the budget.
 _FIXED = {
     'seed': 'What is chosen is trained with new seeds',
@@ -53,6 +53,13 @@ class Axis(NamedTuple):
   def ends(self) -> tuple[Any, ...]:
     """All values of a choice, or both ends of a range."""
     return self.values or (self.lower, self.upper)
+
+  @property
+  def count(self) -> int:
+    """The number of values of a choice, or of integers; else 0."""
+    if self.kind == 'integer':
+      return int(self.upper - self.lower) + 1
+    return len(self.values)
 
   def at(self, part: float) -> Any:
     """Returns the value at a part of the axis, from 0 to below 1."""
@@ -118,32 +125,53 @@ class Space(NamedTuple):
         itertools.product(*[axis.values for axis in self.axes.values()]))]
 
   def draws(self, count: int) -> list[dict[str, Any]]:
-    """Returns distinct settings, the first ones of an endless list.
+    """Returns distinct settings.
 
     A value depends on the seed, the name of the setting and the index of the
-    trial. So methods that are tuned on the same range get the same values.
+    trial; a choice or an integer repeats only when all have been drawn. So
+    methods that are tuned on the same range get the same values. Only a
+    combination that was drawn before is replaced by another one.
     """
+    require(self.size is None or count <= self.size, '', f'a search of {count} '
+            'trials needs as many combinations of values', self.size,
+            'Try fewer, or more values')
+    drawn = self._draws()
+    first = [*itertools.islice(drawn, count)]
+    others: Iterator = itertools.islice(drawn, _MAX_DRAWS * count)
     if self.size is not None:
-      grid = self.grid()
-      require(count <= len(grid), '', f'a search of {count} trials needs as '
-              'many combinations of values', len(grid),
-              'Try fewer, or more values')
-      order = np.random.default_rng(self.seed).permutation(len(grid))
-      return [grid[index] for index in order[:count]]
+      grid, rng = self.grid(), np.random.default_rng(self.seed)
+      others = iter([grid[index] for index in rng.permutation(len(grid))])
     found: list[dict[str, Any]] = []
-    for index in range(count):
-      for attempt in range(_MAX_DRAWS):
-        drawn = {name: axis.at(np.random.default_rng([
-            self.seed, index, attempt, zlib.crc32(name.encode())]).random())
-                 for name, axis in self.axes.items()}
-        if drawn not in found:
-          found.append(drawn)
-          break
-      else:
-        raise UserError('', f'a search of {count} trials needs as many '
-                        'combinations of values', f'about {len(found)}',
-                        'Try fewer, or widen a range')
+    for settings in first:
+      if settings in found:
+        settings = next((x for x in others if x not in found), {})
+        require(settings, '', f'a search of {count} trials needs as many '
+                'combinations of values', f'about {len(found)}',
+                'Try fewer, or widen a range')
+      found.append(settings)
     return found
+
+  def _draws(self) -> Iterator[dict[str, Any]]:
+    """Yields the settings of each trial, without end."""
+    draws = {name: self._values(name) for name in self.axes}
+    while True:
+      yield {name: next(values) for name, values in draws.items()}
+
+  def _values(self, name: str) -> Iterator[Any]:
+    """Yields the values of a setting in each trial."""
+    axis = self.axes[name]
+    drawn: set[float] = set()
+    for index in itertools.count():
+      if len(drawn) == axis.count:
+        drawn.clear()
+      for attempt in itertools.count():
+        part = np.random.default_rng([
+            self.seed, index, attempt, zlib.crc32(name.encode())]).random()
+        place = int(part * axis.count) if axis.count else part
+        if place not in drawn:
+          break
+      drawn.add(place)
+      yield axis.at(part)
 
 
 def task(config: Config) -> tuple[Any, ...]:

@@ -85,6 +85,11 @@ def test_the_tuned_comparison_has_one_budget_for_all_methods():
   assert len({arm.name for arm in arms}) == len(arms) == 34
   assert [*map(str, {str(arm.tuner.forecast()): 0 for arm in arms})] == [
       '{12: 9, 34: 3, 100: 1}']
+  rates = [[trial.settings['learning_rate'] for trial in arm.tuner.ask()]
+           for arm in arms]
+  assert rates == [[
+      0.1708, 0.1747, 0.2834, 0.005064, 0.01132, 0.003412, 0.03237, 0.0352,
+      0.05753]] * 34
   assert {arm.config.algorithm.name for arm in arms
           if arm.part == 'validation_personal'} == {
               'fedavg_ft', 'fedper', 'fedrep', 'ditto', 'fedbabu', 'apfl'}

@@ -364,6 +364,23 @@ def test_random_draws_are_seeded_and_in_their_ranges():
   assert [x['rate'] for x in draw(['rate'], 0)] == list(rates)
 
 
+def test_methods_that_share_an_axis_get_the_same_draws():
+  search = {'rate': 'log(0.001, 1)', 'n': 'integer(1, 12)',
+            'word': 'choice(a, b, c, d, e, f, g, h)'}
+  draw = lambda *names: [trial.settings for trial in mj.Tuner(
+      {name: search[name] for name in names}, 'random(trials=8)').ask()]
+  for name in search:
+    values = [settings[name] for settings in draw(name)]
+    assert len({*values}) == 8
+    for other in search:
+      assert [settings[name] for settings in draw(other, name)] == values
+
+
+def test_draws_of_a_grid_are_all_of_its_combinations():
+  tuner = mj.Tuner({'a': [1, 2, 3], 'b': [*range(6)]}, 'random(trials=18)')
+  assert len({str(trial.settings) for trial in tuner.ask()}) == 18
+
+
 def test_a_function_of_the_history_decides():
   def climb(history):
     if len(history) == 4:
