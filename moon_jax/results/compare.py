@@ -34,7 +34,7 @@ class Compared(NamedTuple):
   runs: list[Run]
   arms: list[Arm]
   metric: str
-  baselines: list[Arm | None]  # of each arm; None of a baseline
+  baselines: list[Arm | None]  # of each arm; None of one that has none
   targets: list[float | None]  # of each arm
 
 
@@ -47,7 +47,8 @@ def of(runs: Sequence[Run], metric: str, *, baseline: str = '',
     runs: with the metric.
     metric: a metric of rounds.
     baseline: a setting of the arm that others are compared with; '' for FedAvg
-      with the same other settings, or else the first arm.
+      with the same other settings, or the first arm if none or all of them are
+      FedAvg.
     target: the value of "rounds to"; None for the mean last value of the
       baseline.
     is_sorted: whether arms are sorted by their settings.
@@ -68,12 +69,14 @@ def of(runs: Sequence[Run], metric: str, *, baseline: str = '',
     arms.sort(key=arms_lib.order)
   arms = renamed(arms, labels)
   bases = baselines(arms, baseline)
+  alone = _without_baseline(arms, bases)
   last = lambda arm: statistics.mean(  # exact: fmean may be above equal numbers
       run.values(metric)[-1] for run in arm.runs.values()
       ) if arm.runs else None
   return Compared(
       list(runs), arms, metric, bases,
-      [target or last(base or arm) for arm, base in zip(arms, bases)])
+      [target or (None if arm in alone else last(base or arm))
+       for arm, base in zip(arms, bases)])
 
 
 def renamed(arms: Sequence[Arm], labels: Sequence[str]) -> list[Arm]:
@@ -130,7 +133,7 @@ def _named(arms, name):
 
 
 def baselines(arms: Sequence[Arm], name: str = '') -> list[Arm | None]:
-  """Returns the baseline of each arm, None of a baseline; see `of`."""
+  """Returns the baseline of each arm, None if it has none; see `of`."""
   if name:
     matching = _named(arms, name)
     if len(matching) != 1:
@@ -139,13 +142,21 @@ def baselines(arms: Sequence[Arm], name: str = '') -> list[Arm | None]:
           f'{len(matching)} rows have it; the rows are '
           + '; '.join(arm.label for arm in arms))
     return [None if arm is matching[0] else matching[0] for arm in arms]
-  averaging = [arm for arm in arms if arm.config.algorithm.name == 'fedavg']
-  only = averaging[0] if len(averaging) == 1 else None
-  if not 0 < len(averaging) < len(arms):
-    only = arms[0]
-  wanted = {'algorithm': 'fedavg'}
-  return [None if arm is only else only or arms_lib.baseline_of(
-      arm, arms, wanted) for arm in arms]
+  if 0 < sum(map(_is_fedavg, arms)) < len(arms):
+    return [arms_lib.baseline_of(arm, arms, {'algorithm': 'fedavg'})
+            for arm in arms]
+  return [None if arm is arms[0] else arms[0] for arm in arms]
+
+
+def _is_fedavg(arm):
+  return arm.config.algorithm.name == 'fedavg'
+
+
+def _without_baseline(arms, bases):
+  """Returns the arms of other methods for which there is no FedAvg."""
+  return [arm for arm, base in zip(arms, bases) if not (
+      base or _is_fedavg(arm) or any(arm is other for other in bases))
+          ] if any(map(_is_fedavg, arms)) else []
 
 
 def text(compared: Compared, width: int = 80) -> str:
@@ -249,7 +260,8 @@ def times(compared: Compared) -> Table:
       'MB/round': [], 'between servers': []}
   for arm, target in zip(compared.arms, compared.targets):
     runs = [*arm.runs.values()]
-    reached = [_reached(run, target, compared.metric) for run in runs]
+    reached = [_reached(run, target, compared.metric)
+               for run in runs] if target else []
     simulated = [_simulated(run, reach) for run, reach in zip(runs, reached)]
     median = lambda name: statistics.median(run.times()[name] for run in runs)
     size = lambda name, arm=arm: f'{statistics.median(sizes) / 1e6:.3g}' if (
@@ -316,8 +328,14 @@ def differences(compared: Compared) -> Table | None:
 
 
 def notes(compared: Compared) -> list[str]:
-  """Returns a line for each run that has not finished or does not count."""
-  lines = []
+  """Returns a line about rows without a baseline, if there are some.
+
+  A line follows for each run that has not finished or does not count.
+  """
+  rows = _without_baseline(compared.arms, compared.baselines)
+  lines = ['no FedAvg with the same other settings, and so no difference '
+           '(--baseline chooses another row): '
+           + '; '.join(arm.label for arm in rows)] * bool(rows)
   for arm in compared.arms:
     for i, run in enumerate(arm.members):
       counts, kind = i < len(arm.runs), run.state.kind

@@ -116,6 +116,25 @@ def test_a_target_and_a_baseline_are_chosen(runs, run):
     assert status == 2 and '--target must be a fraction' in err
 
 
+def test_a_baseline_has_the_same_other_settings(runs, run):
+  """Also if there is one row of FedAvg; other rows are listed."""
+  for seed in 0, 1:
+    made_runs.write(runs / f'long{seed}', algorithm='moon', num_rounds=5,
+                    seed=seed)
+  _, out, _ = run(runs)
+  assert len(rows_of('MOON, num_rounds 4', out)) == 3
+  results, times = rows_of('MOON, num_rounds 5', out)
+  assert results[:2] == ['2', '5'] and times[0] == '-'
+  assert ' '.join(out.split()).endswith(
+      'no FedAvg with the same other settings, and so no difference '
+      '(--baseline chooses another row): MOON, num_rounds 5')
+  _, out, _ = run(runs, '--baseline=fedavg')
+  assert rows_of('MOON, num_rounds 5', out)[2][:2] == ['2', '+20.00']
+  assert 'no FedAvg' not in out
+  _, out, _ = run(f'{runs}/moon*')
+  assert 'no FedAvg' not in out
+
+
 @pytest.mark.parametrize('fields, labels', [
     ([{'algorithm': 'fedavg'}, {'algorithm': 'moon(mu=3)'}],
      ['FedAvg', 'MOON']),
@@ -166,7 +185,8 @@ def test_accuracies_before_a_run_diverged_do_not_count(tmp_path, run):
   status, out, _ = run(tmp_path)
   assert status == 0 and '90.0' not in out and 'no common seed' in out
   accuracies, times = rows_of('FedAvg', out)
-  assert accuracies == ['*', '0/1', *'----'] and times == ['*', *'----']
+  assert accuracies == ['*', '0/1', *'----'] and times == ['*', *'---']
+  assert 'to target' not in out  # which FedAvg would have
 
 
 def test_runs_without_accuracy_are_compared_by_their_losses(runs, run):
