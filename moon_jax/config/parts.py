@@ -501,6 +501,12 @@ def function_of(kind: str, part: Part) -> Callable[..., Any]:
   return user_code.load(kind, place)
 
 
+def reads(kind: str, part: Part, name: str) -> bool:
+  """Returns whether a call gets a value of the run: by `FromRun`."""
+  known = parameters(function_of(kind, part))
+  return name in known and known[name].run is not None
+
+
 @functools.cache
 def schema(kind: str, name: str) -> dict[str, Parameter]:
   """Returns the arguments of a function of a kind, by name.

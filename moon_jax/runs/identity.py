@@ -99,10 +99,10 @@ def check_same_run(path: pathlib.Path, old: dict[str, Any], config: Config,
   require(type(num_rounds) is int and num_rounds <= new['num_rounds'],
           'num_rounds', f'must be at least the {of_run}', new['num_rounds'],
           f'Raise it or name another {setting("workdir")}')
-  readers = [setting(kind, new[kind]) for kind, reads in (
-      ('schedule', config.schedule.name == 'cosine'),
-      ('algorithm', METHODS.get(
-          config.algorithm.name, Method()).reads_num_rounds)) if reads]
+  method = METHODS.get(config.algorithm.name, Method())
+  readers = [setting(kind, new[kind]) for kind in ('schedule', 'algorithm')
+             if parts.reads(kind, getattr(config, kind), 'num_rounds')
+             or kind == 'algorithm' and method.reads_num_rounds]
   require(not readers or num_rounds == new['num_rounds'], 'num_rounds',
           f'must be the {of_run}, since {"".join(readers[:1])} depends on it',
           new['num_rounds'], remedy)

@@ -104,6 +104,26 @@ def test_only_the_same_run_resumes(old, new, why):
     check()
 
 
+@pytest.mark.parametrize('kind', ['schedule', 'algorithm'])
+def test_own_code_that_reads_the_number_of_rounds_is_not_extended(
+    kind, tmp_path, monkeypatch):
+  monkeypatch.syspath_prepend(tmp_path)
+  (tmp_path / f'own_{kind}.py').write_text(
+      'import moon_jax as mj\n\n'
+      'def fixed(num_rounds=8):\n  return None\n\n'
+      'def planned(num_rounds: mj.FromRun[int]):\n  return None\n')
+
+  def check(name, num_rounds):
+    config = Config(num_rounds=8, **{kind: f'own_{kind}:{name}'})
+    check_same_run(pathlib.Path('run'), config.to_dict(), dataclasses.replace(
+        config, num_rounds=num_rounds), {})
+
+  check('planned', 8)
+  check('fixed', 9)
+  with pytest.raises(UserError, match=f'8 of .*{kind}=own_{kind}:planned dep'):
+    check('planned', 9)
+
+
 @pytest.mark.parametrize('name, part, lines', [
     ('cohort.path', 'file(path={})', ['0 1', '1 2']),
     ('clock.path', 'file(path={})', ['seconds_per_example,download,upload',
