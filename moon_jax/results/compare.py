@@ -318,13 +318,19 @@ def differences(compared: Compared) -> Table | None:
       'pairs': [str(len(last.differences)) for _, _, last, _ in pairs],
       'last': [text(last) for _, _, last, _ in pairs],
       'mean of last 10': [
-          text(mean) if len({run.config.eval_every for one in (arm, base)
+          text(mean) if len({_last_rounds(run, name) for one in (arm, base)
                              for run in one.runs.values()}) == 1
-          else 'other --eval_every' for arm, base, _, mean in pairs],
+          else 'other rounds' for arm, base, _, mean in pairs],
       "p, Holm": [stats.p_text(p) for p in adjusted]}
   whom = 'the baseline' if len(bases) > 1 else label(pairs[0][1])
   return Table(f'difference from {whom}{unit}, over common seeds (95% '
                'interval)', columns)
+
+
+def _last_rounds(run, metric):
+  """Returns the rounds of the last ten values, counted from the last one."""
+  rounds = [round_ for round_, _ in run.series(metric)[-stats.LAST:]]
+  return tuple(rounds[-1] - round_ for round_ in rounds)
 
 
 def notes(compared: Compared) -> list[str]:

@@ -156,6 +156,27 @@ def test_groups_have_the_settings_in_which_runs_differ(
   assert [group.label for group in arms_lib.of_runs(found)] == labels
 
 
+def test_means_of_evaluations_in_other_rounds_are_not_compared(run, tmp_path):
+  """Each metric has rounds of its own."""
+  name = 'personal_heldout_accuracy'
+  for algorithm, every, of_clients in (
+      ('fedavg', 1, 1), ('fedper', 2, 1), ('fedrep', 1, 2)):
+    path = made_runs.write(
+        tmp_path / algorithm, algorithm=algorithm, eval_every=every,
+        client_eval_every=of_clients, client_eval='all',
+        client_test_fraction=.2, values=[None, .5] * 2 if every == 2 else None
+        ) / 'metrics.jsonl'
+    lines = map(json.loads, path.read_text().splitlines())
+    path.write_text(''.join(json.dumps(line | (
+        {} if line['round'] % of_clients else {name: .5})) + '\n'
+                            for line in lines))
+  of_last_ten = {metric: [
+      any('rounds' in row for row in rows_of(
+          title, run(tmp_path, f'--metric={metric}')[1]))
+      for title in ('FedPer', 'FedRep')] for metric in (name, 'test_accuracy')}
+  assert of_last_ten == {name: [False, True], 'test_accuracy': [True, False]}
+
+
 def test_runs_that_do_not_count_are_listed(runs, run):
   made_runs.write(runs / 'repeated', algorithm='moon', seed=1,
                   values=[.1, .2, .3, .4])
