@@ -245,17 +245,21 @@ def _client_evaluation(spec, config):
     passes += federation.cohort_size * (federation.num_test + (
         2 * _padded(sizes, sizes) + _padded(held_out, held_out)
         ) / federation.num_clients)
-  of_global = federation.num_test + sum(
-      len(index) for index in (federation.validation, *(
-          federation.clients if federation.eval_on == 'train' else ()))
-      if index is not None)
   steps = float(round_spec.local_steps(
       federation, clients_lib.sizes(new)).sum()) if len(new) else 0.
   times = -(-config.num_rounds // config.client_eval_every)
   words = (f'{_count(times, "time")}, each {passes:,.0f} forward passes of '
            'examples' + f' and {steps:,.0f} steps of '
            f'{_count(len(new), "new client")}' * (len(new) > 0))
-  return times * passes / of_global, times * steps, words
+  return times * passes / _num_evaluated(federation), times * steps, words
+
+
+def _num_evaluated(federation):
+  """Returns the examples of an evaluation of the global model."""
+  return federation.num_test + sum(
+      len(index) for index in (federation.validation, *(
+          federation.clients if federation.eval_on == 'train' else ()))
+      if index is not None)
 
 
 def _padded(sizes, of_all):
@@ -349,7 +353,9 @@ def measure(spec: RoundSpec) -> Rates:
   simulation.evaluate()  # warms up
   start = time.perf_counter()
   simulation.evaluate()
-  evaluation_seconds = time.perf_counter() - start
+  # Clients with fewer examples have fewer for --eval_on=train, too.
+  evaluation_seconds = (time.perf_counter() - start) * _num_evaluated(
+      federation) / _num_evaluated(simulation.federation)
   return Rates(
       per_row, per_job, evaluation_seconds,
       host.peak_bytes() - 4 * spec.client_bytes * len(cohort),

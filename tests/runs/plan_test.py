@@ -1,9 +1,12 @@
 """Tests plans of sweeps: their programs and the cost."""
 
 import dataclasses
+import itertools
 import re
+import types
 
 import jax
+import numpy as np
 import pytest
 
 from moon_jax.config import Config
@@ -132,6 +135,29 @@ def test_local_steps_are_measured_by_the_program_of_one_epoch(monkeypatch):
   measured = round_spec.alone(stopped.value.value)
   assert agreement.shared_values(measured) == agreement.shared_values(spec)
   assert measured.steps_C.tolist() == [12 * 4, 12 * 4]  # of 24 rows in all, x 4
+
+
+def test_evaluations_are_those_of_all_examples_of_clients(monkeypatch):
+  """Clients of the measured run have fewer."""
+  record = types.SimpleNamespace(seconds=1.)
+  rows = types.SimpleNamespace(num_rows=np.ones(1, int))
+
+  def simulation(federation):
+    return types.SimpleNamespace(
+        federation=federation, rounds_done=0, num_devices=1,
+        planner=types.SimpleNamespace(
+            clients=[federation.clients], plan=lambda index: rows),
+        compile=lambda: 1., run_round=lambda: record, evaluate=dict,
+        temporary_bytes=lambda: 0)
+
+  monkeypatch.setattr(plan, 'Simulation', simulation)
+  monkeypatch.setattr(plan, 'time', types.SimpleNamespace(
+      perf_counter=itertools.count().__next__))  # an evaluation takes a second
+  of = lambda **changes: plan.measure(spec_of(changed(
+      batch_size=2, lanes=1, **changes))).evaluation_seconds
+  assert of() == 1
+  # 113 test and 456 training examples; the first 8 of each of 16 clients.
+  assert of(eval_on='train') == pytest.approx((113 + 456) / (113 + 16 * 8))
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(monkeypatch, tmp_path):
