@@ -224,8 +224,12 @@ class Runs:
       return {}
     index = mine.index(unit)
     return {'index': index, 'count': len(mine), 'rounds_later': sum(
-        self.runs[run].config.num_rounds for other in mine[index + 1:]
+        self.rounds_left(run) for other in mine[index + 1:]
         for run in other if run not in self.ended)}
+
+  def rounds_left(self, index: int) -> int:
+    """Returns the most rounds that a run that has not ended may train."""
+    return self.runs[index].config.num_rounds
 
   def _train_unit(self, claimed, place, callbacks, loggers):
     """Trains locked runs, and unlocks them."""

@@ -128,6 +128,10 @@ class Trials(Runs):
       return {'workdir': str(self.runs[index].workdir.path)}
     return found
 
+  def rounds_left(self, index: int) -> int:
+    """Returns the rounds until a run pauses."""
+    return self._trials[index][1].rounds - len(self.runs[index].workdir.lines())
+
   def claim(self, unit: Sequence[int], in_parts: bool = False) -> list[int]:
     """Locks runs; those with the longest tables are first, as places are."""
     claimed = super().claim(unit, in_parts)

@@ -16,7 +16,7 @@ from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.program import Program
 from moon_jax.tuning import report
 from moon_jax.tuning.methods import Trial
-from moon_jax.tuning.train import Arm, Tried
+from moon_jax.tuning.train import Arm, Trials, Tried
 from moon_jax.tuning.tuner import sign_of
 from support import inline, made_runs, small_runs, tiny_federation
 
@@ -255,6 +255,20 @@ def test_the_plan_of_a_tuning(tmp_path):
   assert ('2 times, each 180 forward passes of examples and 2 steps of 1 new '
           'client') in done.out
   assert not (tmp_path / 'runs').exists()
+
+
+def test_trials_that_follow_have_the_rounds_until_they_pause(tmp_path):
+  config = mj.Config(
+      dataset='digits', model='mlp', algorithm='fedavg', num_rounds=4,
+      train_examples=300, num_clients=3, validation_fraction=.2)
+  arm = Arm('', config, mj.Tuner(
+      {'learning_rate': [.1, .2, .3, .4]}, 'halving(eta=2, rungs=2)', 4))
+  trials = Trials([(arm, x) for x in arm.tuner.ask()], str(tmp_path / 'runs'))
+  units = trials.planned(max_runs=2)
+  path = trials.runs[units[1][0]].workdir.path
+  path.mkdir(parents=True)
+  (path / 'metrics.jsonl').write_text('{"round": 1}\n')
+  assert trials._place(units, units[0])['rounds_later'] == 1 + 2
 
 
 @pytest.mark.parametrize('words, message', [
