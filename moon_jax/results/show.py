@@ -135,10 +135,10 @@ def _show(arguments: argparse.Namespace) -> None:
   paths, tunings = read.find(arguments.runs), [*tuning.find(arguments.runs)]
   for made in tunings:  # what was chosen among many is no result
     trials = made.trials()
-    paths = [path for path in paths if path.resolve() not in trials] or paths
+    paths = [path for path in paths if path.resolve() not in trials]
     _print('\n'.join([*made.report, f'its trials are in {made.path}, not below',
                       '']))
-  if len(paths) > 1 and (arguments.clients or arguments.follow):
+  if len(paths) != 1 and (arguments.clients or arguments.follow):
     raise UserError('clients' if arguments.clients else 'follow',
                     'needs one run', f'{len(paths)} runs', 'Name one')
   if len(paths) == 1 and arguments.label:
@@ -146,8 +146,8 @@ def _show(arguments: argparse.Namespace) -> None:
                     'Remove it, or name further runs')
   is_compared = len(paths) > 1 or not arguments.clients and (
       tunings or arguments.metric or arguments.target is not None)
-  view = (_several(paths, arguments, tunings) if is_compared
-          else _one(paths[0], arguments))
+  view = (_several(paths, arguments, tunings) if paths and is_compared else
+          _one(paths[0], arguments) if paths else _only(tunings, arguments))
   if not (out or packed):
     return
   made, written = view(), []
@@ -225,6 +225,18 @@ def _one(path, arguments):
   return view
 
 
+def _only(tunings, arguments):
+  """Returns a function that returns the view of tunings without results."""
+  if arguments.pack:
+    raise UserError('pack', 'needs runs besides the trials of a tuning', 'none')
+  return lambda: _View([], _title(arguments), tuning.sections(tunings), [],
+                       lambda: rounds_frame([]))
+
+
+def _title(arguments):
+  return f'Runs of {" ".join(arguments.runs)}'
+
+
 def _several(paths, arguments, tunings):
   """Prints a comparison, and returns a function that returns its view."""
   from moon_jax.results import compare  # imports pandas
@@ -250,7 +262,7 @@ def _several(paths, arguments, tunings):
     over = _sorted_clients([(arm, arm.label + n(arm)) for arm, _ in curves],
                            compare.metric_over_clients(compared))
     return _View(
-        compared.runs, f'Runs of {" ".join(arguments.runs)}', [
+        compared.runs, _title(arguments), [
             *tuning.sections(tunings), *compare.sections(compared),
             *table_page.curves(compared.arms, _drawn(runs, metric)),
             *table_page.pictures(over),
@@ -294,7 +306,7 @@ def _write(out, view, formats, size):
            for picture in view.pictures for ending in formats]
   written = [Page(view.title, '', view.sections).write(out, 'index')]
   tables = {'runs.csv': view.frame(), 'rounds.csv': rounds_frame(view.runs),
-            'clients.csv': clients.frames(view.runs)}
+            'clients.csv': clients.frames(view.runs)} if view.runs else {}
   for name, made in tables.items():
     if len(made):
       made.to_csv(out / name, lineterminator='\r\n', errors='backslashreplace')

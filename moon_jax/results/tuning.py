@@ -11,6 +11,7 @@ from moon_jax.errors import UserError
 from moon_jax.results import stats
 from moon_jax.results.page import Figure
 
+_READ = 'method', 'rounds_done', 'metric', 'value', 'is_trial', 'workdir'
 _LOG = 20  # a range with this ratio of its ends is drawn on a logarithmic axis
 
 
@@ -28,7 +29,7 @@ class Tuning(NamedTuple):
     """
     root = self.path.parents[2].resolve()
     return {root / pathlib.Path(row['workdir']).name
-            for row in self.rows if not row['test']}
+            for row in self.rows if row['is_trial'] == 'True'}
 
 
 def find(names: Sequence[str]) -> Iterator[Tuning]:
@@ -42,6 +43,8 @@ def find(names: Sequence[str]) -> Iterator[Tuning]:
       try:
         with open(path, newline='', encoding='utf-8') as lines:
           rows = list(csv.DictReader(lines))
+          if any(name not in row for row in rows for name in _READ):
+            raise ValueError(f'lines without {", ".join(_READ)}')
         report = (path.parent / 'tune.txt').read_text(encoding='utf-8')
       except (OSError, ValueError) as error:
         raise UserError('', f'{path} must be a table of trials', error,
@@ -63,7 +66,7 @@ def _figure(rows, name):
   from moon_jax.results import figures
 
   columns, known = [*rows[0]], [
-      row for row in rows if row['value'] and not row['test']]
+      row for row in rows if row['value'] and row['is_trial'] == 'True']
   searched = columns[1:columns.index('seed')]  # after the method
   metrics = dict.fromkeys(row['metric'] for row in known)
   label = ' or '.join(map(stats.words, metrics))

@@ -113,7 +113,7 @@ class Tuning:
             f'this command took {time.perf_counter() - start:.0f} s')
     path = self._path()
     report.write(path, trials, text)
-    shown = trials.drop(columns=['chosen', 'workdir']).to_string(
+    shown = trials.drop(columns=['is_trial', 'chosen', 'workdir']).to_string(
         index=False, na_rep='', float_format='{:.4g}'.format)
     print(f'{shown}\n{text}\ntrials: {path}/tune.csv')
 

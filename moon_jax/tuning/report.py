@@ -108,7 +108,7 @@ def baseline(arm: Arm, arms: Sequence[Arm], metric: str) -> Arm:
 def frame(tried: Sequence[Tried], again: Sequence[Tried]) -> 'pd.DataFrame':
   """Returns a row per trial, for each arm the best of most rounds first.
 
-  Rows of what was trained again follow; they have a test result.
+  Rows of what was trained again follow, which are no trials.
   """
   import pandas as pd
 
@@ -125,10 +125,12 @@ def frame(tried: Sequence[Tried], again: Sequence[Tried]) -> 'pd.DataFrame':
       'metric': x.metric,
       'value': None if x.trial.value is None else (
           sign_of(x.metric) * x.trial.value),
-      'test': x.test if x in again else None,
+      'test': None if is_trial else x.test,
       'seconds': round(x.seconds, 2),
+      'is_trial': is_trial,
       'chosen': x.trial == x.arm.tuner.best,
-      'workdir': x.result.get('workdir', '')} for x in [*ordered, *again]])
+      'workdir': x.result.get('workdir', '')}
+      for rows, is_trial in ((ordered, True), (again, False)) for x in rows])
 
 
 def write(path: pathlib.Path, trials: 'pd.DataFrame', report: str) -> None:

@@ -346,3 +346,35 @@ def test_sorted_clients_are_those_of_each_run(tmp_path):
       [accuracies['fedavg', seed] for seed in (0, 1)], 1), axis=0))
   assert made.index.tolist() == [*range(1, 21)]
   assert clients_lib.sorted_values(runs, 'another') is None
+
+
+def test_trials_of_a_tuning_are_no_results(run, tmp_path):
+  """A new seed that diverged is no trial, though it has no test result."""
+  runs, table = tmp_path / 'runs', tmp_path / 'runs' / 'tuning' / 'x'
+  table.mkdir(parents=True)
+  (table / 'tune.txt').write_text('fedavg: 2 trials\n')
+  lines = ['method,learning_rate,seed,rounds_done,metric,value,test,seconds,'
+           'is_trial,chosen,workdir']
+  for rate in .1, .2:
+    path = made_runs.write(
+        runs / f'{rate}', algorithm='fedavg', learning_rate=rate)
+    lines.append(f'fedavg,{rate},0,4,validation_accuracy,0.8,,1,True,'
+                 f'{rate == .1},{path}')
+  (table / 'tune.csv').write_text('\n'.join(lines))
+  status, out, _ = run(runs, f'--out={tmp_path}/out')
+  assert (status, out) == (0, 'fedavg: 2 trials\nits trials are in '
+                           f'{table}/tune.csv, not below\n\n')
+  assert [path.name for path in (tmp_path / 'out' / 'index').iterdir()] == [
+      'tuning-0.svg']
+  for flag in '--follow', f'--pack={tmp_path}/one.zip':
+    status, _, err = run(runs, flag)
+    assert status == 2 and 'run' in err
+  path = made_runs.write(runs / 'new', [.3], diverged='a NaN', seed=1,
+                         algorithm='fedavg', learning_rate=.1)
+  lines.append(f'fedavg,0.1,1,4,validation_accuracy,,,1,False,False,{path}')
+  (table / 'tune.csv').write_text('\n'.join(lines))
+  _, out, _ = run(runs)
+  assert '1 run of digits' in out and 'not counted: new: diverged' in out
+  (table / 'tune.csv').write_text('method,seed\nfedavg,0\n')
+  status, _, err = run(runs)
+  assert status == 2 and 'lines without method, rounds_done' in err
