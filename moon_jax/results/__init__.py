@@ -91,7 +91,9 @@ def client_results(*places: str | os.PathLike) -> 'pd.DataFrame':
     `name` (if clients have names), `round` of the results, `num_examples`,
     `times_sampled` and all that the run has recorded of its clients, such as
     `local_heldout_accuracy`, a fraction. A client that was not in the last
-    evaluation has the results of its last one, NaN without any.
+    evaluation has the results of its last one, NaN without any. With
+    client_eval='both' all are in each evaluation, so that results of local
+    models are NaN for clients that did not train in the last one.
 
   Raises:
     UserError: if a place has no runs, or a file of a run is damaged.

@@ -148,7 +148,7 @@ def rounds(run: Run) -> Table | None:
 
 
 def clients_seen(run: Run) -> list[str]:
-  """Returns lines about the sizes of clients, and how often they trained."""
+  """Returns lines about the sizes and the selections of clients."""
   lines = []
   sizes = run.arrays('partition.npz').get('sizes', np.zeros(0, int))
   if len(sizes):

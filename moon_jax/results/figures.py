@@ -397,7 +397,7 @@ def _draw_run(figure, run):
     if 'accuracy' in title:
       axes.yaxis.set_major_formatter(PercentFormatter(1))
     elif title == 'loss' and 'test_accuracy' in rounds:  # a cross-entropy
-      axes.set_ylabel('nats per example')
+      axes.set_ylabel('nats')
   if handles:
     figure.legend(handles=[*handles.values()], loc='outside lower center',
                   ncols=max(1, characters // (max(map(len, handles)) + 8)))

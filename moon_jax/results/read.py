@@ -66,7 +66,7 @@ class Run(NamedTuple):
       return {}
 
   def times_sampled(self) -> np.ndarray | None:
-    """Returns rounds of each client so far, int [C]; None if unknown."""
+    """Returns selections of each client so far, int [C]; None if unknown."""
     try:
       selected = [line['clients_selected'] for line in self.lines
                   if 'clients_selected' in line]

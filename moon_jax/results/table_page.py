@@ -23,8 +23,6 @@ Section = list[str | Figure]
 _WINDOW = 5  # rounds of the running median
 _MOST_LINES = 12  # of a figure
 _MEASURES = 'test_accuracy', 'test_loss', 'train_loss'  # that are drawn
-_AXES = {'test_loss': 'test loss, nats per example',
-         'train_loss': 'local loss, nats per example'}
 _WARNINGS = {
     'smoke': 'It shows that the table can be made, and nothing about the '
              'methods.',
@@ -331,9 +329,7 @@ def _parts(arms, title, suffix, measure):
 
 
 def _figure(arms, title, suffix, panels, measure, is_full):
-  ylabel = stats.label(measure)
-  if any(arm.values() for arm in arms):  # else of another loss
-    ylabel = _AXES.get(measure, ylabel)
+  ylabel = 'local loss' if measure == 'train_loss' else stats.label(measure)
   has_published = is_full and measure == 'test_accuracy'
   lines = [figures.Line(
       arm.label_without(panels), arm.config.algorithm.name, arm.curves(measure),
