@@ -381,7 +381,8 @@ def _check_cohorts(cohorts, num_clients):
 def _check_clients(name, clients, num_clients):
   """Checks that a list has clients of a run, each once."""
   got = reprlib.repr(list(clients))
-  require(all(isinstance(client, SupportsIndex) for client in clients), '',
+  # A check of the protocol takes 7 us; int comes first.
+  require(all(isinstance(x, (int, SupportsIndex)) for x in clients), '',
           f'{name} must be integers, the numbers of clients', got,
           'Convert them with int')
   least, most = min(clients, default=0), max(clients, default=0)
