@@ -63,8 +63,7 @@ def summarize(config: Config, simulation: Simulation,
                  'global_heldout_', 'local_heldout_', 'personal_heldout_',
                  'new_heldout_', 'new_adapted_heldout_'))}
   own_names = metric_functions.names(
-      federation.metrics, federation.data.test_labels[:federation.num_test],
-      federation.data.num_classes,
+      federation.metrics, federation.test_labels, federation.data.num_classes,
       federation.data.task_name) if federation.metrics else ()
   return {
       'rounds': metrics[-1]['round'],

@@ -414,12 +414,12 @@ class Evaluator:
     return line
 
   def _test_metrics(self, logits_R, weights_M):
-    federation, data = self._federation, self._federation.data
+    federation = self._federation
     if not federation.metrics:
       return {}
     logits_R = devices.read(logits_R, self._mesh)[::1 + len(self._beside)]
     logits_R = logits_R.reshape(len(logits_R), -1, *logits_R.shape[3:])
-    labels = data.with_test_examples(federation.eval_examples).test_labels
+    labels = federation.test_labels
     return metric_functions.compute(
         federation.metrics, logits_R[:, :len(labels)], labels,
         _model_weights(weights_M, len(logits_R)))

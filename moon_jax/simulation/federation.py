@@ -227,6 +227,11 @@ class Federation:
     return self.eval_examples or len(self.data.test_labels)
 
   @property
+  def test_labels(self) -> np.ndarray:
+    """Labels of the test examples used by evaluations."""
+    return self.data.with_test_examples(self.eval_examples).test_labels
+
+  @property
   def cohort_size(self) -> int:
     """Clients per round; the maximum if rounds differ."""
     size = self.rounds.cohort_size

@@ -514,9 +514,8 @@ def _check_evaluation(federation):
   if federation.validation is not None:
     _check_indices('validation', np.asarray(federation.validation),
                    federation.data, clients=federation.clients)
-  labels = federation.data.test_labels[:federation.num_test]
   names = metric_functions.names(
-      federation.metrics, labels, federation.data.num_classes,
+      federation.metrics, federation.test_labels, federation.data.num_classes,
       federation.data.task_name)
   _check_is(Mapping, 'test_sets', federation.test_sets,
             'a mapping from names to (inputs, labels)', '{} has none')

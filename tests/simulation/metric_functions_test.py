@@ -198,6 +198,19 @@ def test_checks_of_a_federation_do_not_grow_with_its_test_set():
   assert len(shapes) == 2 and all(rows < 700 for rows, _ in shapes)
 
 
+def test_metrics_are_checked_with_labels_of_evaluations():
+  """Not with the first ones, all of one class, of which there is no AUC."""
+  data = tiny_federation.make().data._replace(
+      test_inputs=np.zeros((60, 4), np.float32),
+      test_labels=np.repeat([0, 1], 30).astype(np.int32))
+  shown = []
+  tiny_federation.make(data=data, eval_examples=20, metrics={
+      'own': lambda logits, labels: shown.append(labels) or 0.})
+  np.testing.assert_array_equal(
+      shown[0], data.with_test_examples(20).test_labels)
+  assert {*shown[0]} == {0, 1}
+
+
 def test_auroc_equals_scikit_learns():
   """A class without examples, or with all of them, has no curve."""
   from sklearn import metrics as reference
