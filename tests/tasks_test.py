@@ -201,6 +201,22 @@ def test_a_network_of_another_task_is_refused():
     mj.Simulation(federation(task=mj.Task('own', lambda z, y: jnp.mean(z))))
 
 
+def test_a_sum_over_examples_is_not_one_over_as_many_targets():
+  """The check takes another number of examples than of targets."""
+  rng = np.random.default_rng(0)
+  x, y = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+  data = mj.Dataset('pairs', *np.float32([x[:30], y[:30]]),
+                    *np.float32([x[30:], y[30:]]), ('a', 'b'),
+                    task='regression')
+  wrong, right = (mj.Task('own', lambda z, y, axis=axis: jnp.abs(z - y).mean(
+      axis)) for axis in (0, 1))
+  make = lambda task: mj.Simulation(federation(
+      data=data._replace(task=task), model=mj.mlp(2, None)))
+  make(right)
+  with pytest.raises(mj.UserError, match=r'number for each example, \[B\]'):
+    make(wrong)
+
+
 def small_transformer():
   return mj.transformer(NUM_TOKENS, width=8, num_layers=1, num_heads=2)
 
