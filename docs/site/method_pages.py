@@ -70,6 +70,9 @@ _TABLE_HEAD = f'| {" | ".join(_COLUMNS)} |\n|{"---|" * len(_COLUMNS)}'
 _THIRD_PARTY = ('fedlc', 'fedrs', 'fedper', 'fedrod', 'mimelite',
                 'perfedavg_fo')
 _GOLDEN = ROOT / 'tests/papers/golden'
+# Of values in another file, tests/papers/low_rank_golden.npz.
+_LOW_RANK = {'fedsalora': (
+    'Pengxin-Guo/FedSA-LoRA', 'fc276b5ead4208c75fb0b2dd16923f307afb3acd')}
 
 
 def _sources():
@@ -77,13 +80,18 @@ def _sources():
   for path in sorted(_GOLDEN.glob('*.npz')):
     meta = json.loads(str(np.load(path)['meta']))
     repo = meta['repo'].removeprefix('https://github.com/').partition(' ')[0]
-    yield path.stem, (
-        f'[{repo}](https://github.com/{repo}/tree/{meta["commit"]})'
-        + ', third party' * (path.stem in _THIRD_PARTY)), meta
+    yield path.stem, _link(repo, meta['commit']) + ', third party' * (
+        path.stem in _THIRD_PARTY), meta
+
+
+def _link(repo, commit):
+  return f'[{repo}](https://github.com/{repo}/tree/{commit})'
 
 
 def released_code(name: str) -> str:
   """Returns links to the code whose results are golden values."""
+  if name in _LOW_RANK:
+    return _link(*_LOW_RANK[name])
   return ', '.join(dict.fromkeys(
       link for stem, link, _ in _sources()
       if stem.partition('_')[0] == name))

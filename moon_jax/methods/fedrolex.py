@@ -8,8 +8,8 @@ Rolling Sub-Model Extraction, NeurIPS 2022, https://arxiv.org/abs/2212.01548.
 
 All of the global model is trained although no client has its width. The paper
 rounds r_i U down, and its released code
-(https://github.com/AIoT-MLSys-Lab/FedRolex) up; there the window moves to
-smaller indices, and a number weighs as much as it was trained before.
+(https://github.com/AIoT-MLSys-Lab/FedRolex) up, as here; there the window
+moves to smaller indices.
 """
 
 from typing import Literal

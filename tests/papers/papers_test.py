@@ -8,12 +8,15 @@ golden/README.md lists them.
 
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
 
 import moon_jax as mj
 from moon_jax.config import Part, parts
+from moon_jax.config.methods import METHODS
+from support import ROOT
 from support.papers import (
   features,
   losses_of_papers,
@@ -44,6 +47,16 @@ GOLDEN_ROWS = {
     name: row for family in FAMILIES
     for name, row in family.GOLDEN_ROWS.items()}
 
+# Methods without a row, and the tests that compare them.
+ELSEWHERE = {
+    'fedbn': 'tests/algorithms/parts_test.py',
+    'fednova': 'tests/algorithms/algorithms_test.py',
+    'flora': 'tests/papers/low_rank_test.py',
+    'fedsalora': 'tests/papers/low_rank_test.py',
+    **dict.fromkeys(('fedprox', 'scaffold', 'moon', 'moon_l2'),
+                    'tests/golden_test.py'),
+    'centralized': 'tests/papers/papers_test.py'}
+
 # Two methods of each family run by default, and CI runs all of them.
 BY_DEFAULT = {'fedavg', 'solo'}.union(*(
     [*family.ROWS][:2] for family in FAMILIES))
@@ -62,6 +75,20 @@ def test_a_method_equals_its_paper(name):
       metrics.pop('cross_entropy', None)
   plain.assert_equal(plain.simulated(algorithm, plain.SOME, **options),
                      expected._replace(metrics=dict(plain.recorded)))
+
+
+def test_each_method_is_compared_in_the_test_that_its_page_names():
+  with_row = {name if name in METHODS else re.split('[-_]', name)[0]
+              for name in ROWS}
+  assert sorted([*with_row, *ELSEWHERE]) == sorted(METHODS)
+  page = (ROOT / 'docs/methods.md').read_text(encoding='utf-8')
+  _, _, paragraph = page.partition('Tests compare each method')
+  sentences = paragraph.partition('\n\n')[0].split('. ')
+  for name, path in ELSEWHERE.items():
+    assert name == 'centralized' or any(
+        f'(../{path})' in sentence
+        and re.search(rf'\b{METHODS[name].title}\b', sentence)
+        for sentence in sentences), name
 
 
 @pytest.mark.parametrize('name', ['heterofl', 'fedrolex', 'fjord'])
