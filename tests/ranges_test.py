@@ -88,7 +88,7 @@ def test_limits_of_an_argument_of_a_part(kind, name, argument):
   for value in accepted:
     call(value)
   for value in refused:
-    is_nested = kind in ('dataset', 'staleness', 'graph')  # no parts
+    is_nested = kind in ('dataset', 'staleness', 'graph', 'tune')
     shown = rf'{kind}={name}\(.*\): ' if is_nested else rf'{kind}\.'
     with pytest.raises(UserError, match=(
         f'^--{shown}{argument} must be .*; got {re.escape(str(value))}')):
