@@ -61,6 +61,9 @@ def load(data_dir: FromRun[str] = '', tokenizer: File = '', label: str = '',
   # Beside train.csv others have a list of classes, classes.txt.
   paths = folders.find(root, '*/*.txt') if data_dir and root.is_dir() else []
   if paths:
+    others = [*root.glob('*.csv'), *root.glob('train/*.csv')]
+    check(not others, 'the directory must hold either CSV files or folders of '
+          'texts', ' and '.join(map(str, [*others[:1], paths[0]])), 'Move one')
     for name, value, default in (
         ('label', label, ''), ('text', text, ''), ('client', client, ''),
         ('columns', columns, ''), ('delimiter', delimiter, ',')):

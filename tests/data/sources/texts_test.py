@@ -94,6 +94,16 @@ def test_the_form_of_ag_news(here):
   assert data.train_labels.tolist() == [1, 0]
 
 
+@pytest.mark.parametrize('table', ['train.csv', 'train/ann.csv', 'ann.csv'])
+def test_csv_files_beside_folders_of_texts_are_refused(table, here):
+  """Such as those of a tokenizer, whose words would be the only example."""
+  write(here / 'news' / table, 'label,text\n1,the game\n')
+  write(here / 'news/bert/vocab.txt', 'the\ngame\n')
+  with pytest.raises(UserError, match=(
+      f'either CSV files or .*; got .*{table} and .*vocab.txt. Move')):
+    load('news')
+
+
 def test_the_content_of_a_tokenizer_is_an_input_of_a_run(here):
   """The path is not; the other file has two words in the other order."""
   write(here / 'mails/won/a.txt', 'the game')
