@@ -108,6 +108,10 @@ def _reader(check, tokenizer, length, pad_token, pad_side
         f'{pad_token}, {made.id_to_token(pad_token)!r}', 'Give one of '
         + ', '.join(f'{token} ({word})' for token, word in special.items())
         + ', also to the network')
+  marks = made.num_special_tokens_to_add(is_pair=False)
+  check(length > marks, f'length must be at least {marks + 1}, one more than '
+        f'the {marks} tokens that the tokenizer adds to texts', length,
+        'Raise it')
   made.enable_truncation(length)
   made.enable_padding(direction=pad_side, pad_id=pad_token,
                       pad_token=special[pad_token], length=length)
