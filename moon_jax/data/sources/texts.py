@@ -44,8 +44,8 @@ def load(data_dir: FromRun[str] = '', tokenizer: File = '', label: str = '',
       comma-separated.
     length: number of tokens of an example, including those that mark its start
       and its end; longer texts are cut at the end.
-    pad_token: special token of the tokenizer that fills shorter texts. Networks
-      have the same argument.
+    pad_token: special token of the tokenizer that fills shorter texts. The
+      networks bert and gpt2 have the same argument.
     pad_side: side that is filled: right for bert and gpt2, left for char_lstm
       and transformer, which read the last position.
     delimiter: of CSV files, the character between fields.
@@ -107,7 +107,7 @@ def _reader(check, tokenizer, length, pad_token, pad_side
   check(pad_token in special, 'pad_token must be a special token',
         f'{pad_token}, {made.id_to_token(pad_token)!r}', 'Give one of '
         + ', '.join(f'{token} ({word})' for token, word in special.items())
-        + ', also to the network')
+        + ', also to bert or gpt2')
   marks = made.num_special_tokens_to_add(is_pair=False)
   check(length > marks, f'length must be at least {marks + 1}, one more than '
         f'the {marks} tokens that the tokenizer adds to texts', length,

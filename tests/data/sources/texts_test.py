@@ -125,6 +125,7 @@ def test_the_content_of_a_tokenizer_is_an_input_of_a_run(here):
     ('text(tokenizer=x)', "tokenizer must name a file; got 'x'"),
     ('text(tokenizer=mails/a/b.txt)', 'of the library tokenizers; got .*b.txt'),
     ('text(tokenizer=".")', r"special token; got 0, '\[UNK\]'.*1 \(\[PAD\]\)"),
+    ('text(tokenizer=".")', 'Give one of .*, also to bert or gpt2'),
     ('text(tokenizer=".", pad_token=1, length=2)',
      'length must be at least 3, .* the 2 tokens that .* adds.*; got 2'),
     ('text(tokenizer=".", pad_token=1)', 'UTF-8; got byte 0xe9.*b.txt, line 2'),
