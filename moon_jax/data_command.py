@@ -115,6 +115,7 @@ ENTRIES['colored_mnist'] = ENTRIES['mnist']._replace(
     page='https://arxiv.org/abs/1907.02893', downloads=(),
     flags=f'{_NATURAL} --num_clients=2',
     by_hand='download the files of mnist: moon-jax data get mnist')
+_DOWNLOADABLE = [name for name, entry in ENTRIES.items() if entry.downloads]
 
 
 def main() -> None:
@@ -279,10 +280,11 @@ def _check(arguments: argparse.Namespace) -> int:
         '', 'NAME must be femnist or shakespeare for files of LEAF',
         f'none for {data_dir}', f'Run moon-jax data check {data_dir} NAME')
   if not names:
-    print(f'{data_dir} holds none of {", ".join(ENTRIES)}. Download '
-          f'one: moon-jax data get NAME --data_dir={data_dir}. Or name '
-          'your own data: moon-jax data check FILE.npz, or '
-          f'moon-jax data check {data_dir} MODULE:LOADER')
+    by_hand = ', '.join(x for x, entry in ENTRIES.items() if entry.by_hand)
+    print(f'{data_dir} holds none of {", ".join(_DOWNLOADABLE)}. Download '
+          f'one: moon-jax data get NAME --data_dir={data_dir}. Or name what it '
+          f'holds: moon-jax data check {data_dir} NAME, where NAME is '
+          f'{by_hand} or MODULE:LOADER; or moon-jax data check FILE.npz')
     return 1
   status = 0
   for name in names:

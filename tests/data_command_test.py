@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import re
 import socket
 import threading
 
@@ -10,6 +11,7 @@ import pytest
 
 from moon_jax import data_command
 from moon_jax.config import DATASETS
+from moon_jax.data import sources
 from moon_jax.simulation import checks
 from support import published_files
 from support.docs_pages import config_of
@@ -156,12 +158,26 @@ def test_check_of_an_empty_directory(run, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   status, out, _ = run('check', tmp_path)
   assert status == 1 and 'moon-jax data get NAME --data_dir=' in out
-  assert f'moon-jax data check {tmp_path} MODULE:LOADER' in out
+  assert f'moon-jax data check {tmp_path} NAME, where NAME is ' in out
+  assert ' or MODULE:LOADER' in out
   assert run('check', '.')[0] == 1  # whose path has no name
   for name in 'cifar10', 'tiny_imagenet', 'svhn', 'femnist':
     status, out, _ = run('check', tmp_path, name)
     assert status == 1 and f'{name} in {tmp_path}: missing' in out
     assert 'ownload' in out or 'preprocess.sh' in out
+
+
+def test_check_does_not_deny_data_sets_that_it_does_not_look_for(run, tmp_path):
+  """It looks for those that `get` downloads, and lists the others to name."""
+  for name in 'adult.data', 'pathmnist.npz':
+    (tmp_path / name).write_text('')
+  _, out, _ = run('check', tmp_path)
+  absent, others = out.split('Download one')
+  absent = absent.partition(' holds none of ')[2].rstrip('. \n').split(', ')
+  assert {*absent} == {*sources.PUBLISHED, 'tiny_imagenet'}
+  for name, entry in data_command.ENTRIES.items():
+    assert (name in absent) == bool(entry.downloads)
+    assert (name in re.findall(r'\w+', others)) == bool(entry.by_hand)
 
 
 def test_check_of_user_data(run, tmp_path):
