@@ -24,6 +24,7 @@ import numpy as np
 from moon_jax.config.parts import checked, FromRun, parse
 from moon_jax.config.suggest import arguments
 from moon_jax.data import clients as clients_lib
+from moon_jax.data import mapped
 from moon_jax.data.clients import Clients
 from moon_jax.errors import (
   first_line,
@@ -541,11 +542,15 @@ def turned(images: np.ndarray, clients: Sequence[np.ndarray],
   / `groups` degrees. Clients share no examples.
 
   Raises:
-    UserError: if they are no images, or not square.
+    UserError: if they are no images, not square, or stay in their file.
   """
   require(images.ndim == 4 and images.shape[1] == images.shape[2], 'partition',
           'needs square images to turn them', f'inputs of shape '
           f'{list(images.shape[1:])}', 'Give another one, such as iid')
+  require(not mapped.is_mapped(images), 'partition', 'must not turn images '
+          'that stay in their file, since it turns a copy in memory',
+          f'{images.nbytes:,} bytes', 'Give another one, such as iid, or '
+          'images in an npz file')
   images = images.copy()
   for i, indices in enumerate(clients):
     images[indices] = np.rot90(

@@ -9,7 +9,7 @@ import statistics
 import numpy as np
 import pytest
 
-from moon_jax.data import mapped, sources
+from moon_jax.data import mapped, partition, sources
 from moon_jax.data.mapped import aligned, is_aligned
 from moon_jax.errors import UserError
 
@@ -83,6 +83,15 @@ def test_statistics_are_exact_and_do_not_depend_on_parts(
   monkeypatch.setattr(mapped, '_COUNTED', 7)
   np.testing.assert_array_equal(
       mapped.mean_and_std(on_disk(tmp_path / 'x.npy', values)), actual)
+
+
+def test_images_in_a_file_are_not_turned(tmp_path):
+  """A copy of them in memory would be as large as the file."""
+  images = _random.randint(0, 256, (6, 8, 8, 3)).astype(np.uint8)
+  clients = [np.arange(3), np.arange(3, 6)]
+  assert partition.turned(images, clients, 2).shape == images.shape
+  with pytest.raises(UserError, match='not turn images that stay in their fil'):
+    partition.turned(on_disk(tmp_path / 'x.npy', images), clients, 2)
 
 
 def test_private_changes_survive(tmp_path):
