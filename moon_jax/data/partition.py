@@ -285,8 +285,8 @@ def extended_dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
   Raises:
     UserError: if there are fewer classes, or 1,000 tries give no such split.
   """
-  labels = _labels(labels)
-  num_classes = _check_num_classes(labels, classes_per_client, num_clients)
+  classes, labels = _classes(labels, classes_per_client, num_clients)
+  num_classes = len(classes)
   _check_num_clients(num_clients, len(labels), MIN_EXAMPLES)
   random = _random(seed)
   least = max(classes_per_client * num_clients // num_classes // 5, 1)
@@ -321,8 +321,8 @@ def pathological(labels: FromRun[np.ndarray], num_clients: FromRun[int],
   Raises:
     UserError: if there are fewer classes, or a class has too few examples.
   """
-  labels = _labels(labels)
-  num_classes = _check_num_classes(labels, classes_per_client, num_clients)
+  classes, labels = _classes(labels, classes_per_client, num_clients)
+  num_classes = len(classes)
   random = _random(seed)
   owners_KC = np.zeros((num_classes, num_clients), bool)
   for i in range(num_clients):
@@ -334,8 +334,8 @@ def pathological(labels: FromRun[np.ndarray], num_clients: FromRun[int],
     members = random.permutation(np.flatnonzero(labels == k))
     owners = np.flatnonzero(owners_C)
     require(len(members) >= len(owners), 'num_clients', 'must be such that '
-            f'each of the {len(owners)} clients of class {k} gets one of its '
-            f'{len(members)} examples', num_clients,
+            f'each of the {len(owners)} clients of class {classes[k]} gets one '
+            f'of its {len(members)} examples', num_clients,
             'Lower it or classes_per_client')
     for owner, piece in zip(owners, np.array_split(members, len(owners))):
       clients[owner].append(piece)
@@ -558,18 +558,18 @@ def turned(images: np.ndarray, clients: Sequence[np.ndarray],
   return images
 
 
-def _check_num_classes(labels, classes_per_client, num_clients):
-  """Returns the number of classes, which clients can all have."""
-  num_classes = len(np.unique(labels))
-  require(num_classes == labels.max() + 1, '', 'labels must have examples of '
-          f'all classes from 0 to {labels.max()}', f'{num_classes} classes',
-          'Number them from 0')
-  require(classes_per_client <= num_classes <= classes_per_client * num_clients,
-          'classes_per_client', f'must be at most the {num_classes} classes, '
-          f'and so large that {setting("num_clients", num_clients)} clients '
-          'can have all of them', classes_per_client,
-          'Change it or num_clients')
-  return num_classes
+def _classes(labels, classes_per_client, num_clients):
+  """Returns the classes that examples have, and the index of each one's class.
+
+  Clients can have all of them.
+  """
+  classes, index_N = np.unique(_labels(labels), return_inverse=True)
+  require(classes_per_client <= len(classes)
+          <= classes_per_client * num_clients, 'classes_per_client',
+          f'must be at most the {len(classes)} classes, and so large that '
+          f'{setting("num_clients", num_clients)} clients can have all of them',
+          classes_per_client, 'Change it or num_clients')
+  return classes, index_N
 
 
 def _with_clients(name, client_of_example):

@@ -138,6 +138,25 @@ def test_pathological_clients_have_the_same_number_of_classes(
       np.sort(np.concatenate(clients)), np.arange(1000))
 
 
+@pytest.mark.parametrize('function', [
+    partition.pathological, partition.extended_dirichlet])
+def test_classes_without_training_examples_do_not_count(function):
+  """As in a part of the data; the others may have any numbers."""
+  labels = LABELS[(LABELS != 4) & (LABELS != 7)]
+  found = function(labels, 16, 2, seed=0)
+  numbered = np.unique(labels, return_inverse=True)[1]
+  for own, expected in zip(
+      found, function(numbered, 16, 2, seed=0), strict=True):
+    np.testing.assert_array_equal(own, expected)
+    assert len({*labels[own]}) <= 2
+
+
+def test_a_class_with_too_few_examples_has_its_own_number():
+  labels = np.append(np.repeat([0, 1, 2], 100), [9])
+  with pytest.raises(UserError, match='clients of class 9 gets one of its 1 '):
+    partition.pathological(labels, 6, 2)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 900), st.sampled_from([1e-30, 1e-3, .1, 1., 1e3]),
        st.integers(0, 2**31 - 1))
