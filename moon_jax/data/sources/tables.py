@@ -16,6 +16,7 @@ import csv
 import functools
 import io
 import pathlib
+import re
 from typing import Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Gt, Lt
@@ -35,6 +36,8 @@ MISSING = frozenset([
     'nan', 'null', '?'])
 _LABELS = ('label', 'target', 'class', 'y')  # looked for, in this order
 _MAX_CATEGORIES = 1_000  # columns of one, which makes as many features
+# NumPy reads NaT and now as dates, too, and numbers of any length as years.
+_DATE = re.compile(r'[0-9]{4}($|-)')
 _SEED = 0  # of the test rows; the same in all runs
 
 
@@ -291,11 +294,14 @@ def _is_number(text):
 def _times(check, columns, name, at):
   """Returns a column of numbers or dates as an array that can be sorted."""
   values = _complete(check, columns, name, at)
-  kind = np.float64 if all(map(_is_number, values)) else 'datetime64[us]'
+  are_numbers = all(map(_is_number, values))
   times = []
   for row, text in enumerate(values):
     try:
-      times.append(np.array(text).astype(kind))
+      if not are_numbers and not _DATE.match(text):
+        raise ValueError
+      times.append(np.array(text).astype(
+          np.float64 if are_numbers else 'datetime64[us]'))
     except ValueError:
       check(False, f'time={name} must have numbers, or dates like 2026-01-31',
             f'{text!r} in {at(row)}', 'Convert it')

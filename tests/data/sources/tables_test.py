@@ -163,6 +163,8 @@ SOME = HEAD + '1,a,2,x\n3,b,4,y\n' * 3
     ('csv(label=ill)', {'a': HEAD + ',a,6,x\n,b,6,y\n,b,6,y\n'},
      ['drop=age']),
     ('csv(label=ill, time=ward)', {'a': SOME}, ['time=ward', "'a'", 'line 2']),
+    *(('csv(label=y, time=t)', {'a': f't,y,x\n2026-01-31,a,1\n{time},b,2\n'},
+       [repr(time), 'line 3']) for time in ('NaT', 'now', '20260131')),
     ('csv(label=ill, task=regression)', {'a': SOME}, ["'x'", 'line 2']),
     ('csv(label=ill)', {'a': HEAD}, ['1 lines in', 'a.csv']),
     ('csv(label=ill)', {'a': '1,2,3\n4,5,6\n'}, ['names', 'line 1']),
