@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Iterable, Iterator
 import contextlib
+import decimal
 import importlib.metadata
 import json
 import multiprocessing
@@ -167,6 +168,12 @@ def lines_of(workdir: pathlib.Path) -> list[dict[str, Any]]:
            (workdir / 'metrics.jsonl').read_text().splitlines()]
   return [{name: value for name, value in line.items() if name not in TIMES}
           for line in lines]
+
+
+def bound(value: float) -> str:
+  """Returns a number that is at least `value`, with one digit: 2e-04."""
+  up = decimal.Context(prec=1, rounding=decimal.ROUND_CEILING)
+  return f'{float(up.create_decimal(repr(value))):.0e}'
 
 
 def table(columns: dict[str, Callable[[Any], Any]], rows: Iterable[Any]) -> str:

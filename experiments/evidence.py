@@ -18,7 +18,7 @@ import statistics
 import textwrap
 from typing import Any
 
-from benchmarks import bench, blazefl_own, kernel_counts
+from benchmarks import bench, blazefl_own, common, kernel_counts
 from benchmarks import gpu as gpu_benchmark
 from benchmarks.cross_device import report as cross_device_report
 from benchmarks.peers import report as peers_report
@@ -337,7 +337,8 @@ def recipe() -> str:
   return (
       f'{bench.recipe_markdown(data)}\n\n'
       'Before timing, losses and weights of moon_jax and PyTorch agreed to '
-      f'{max(data["differences"].values()):.0e}. A ratio is the\nmedian of '
+      f'{common.bound(max(data["differences"].values()))}. A ratio is the\n'
+      'median of '
       f'{len(pairs) // len(data["cases"])} paired ratios; all pairs: '
       f'{_span(pairs)}, to processes {_span(to_processes)}. The load average '
       'before the start was '
@@ -498,7 +499,7 @@ def million_table() -> str:
   data = _measured('million')
   rows = [['case', 'seconds to the end of round 1', 'seconds per round',
            'peak memory, GB', 'state of all clients, GB', 'state on disk, GB',
-           'clients trained']]
+           'clients with stored state']]
   for name, case in data.items():
     gb = lambda field, case=case: f'{case[field] / 1000:.2f}'
     rows.append([f'`{name}`', f'{case["seconds_to_first_round"]:.0f}',

@@ -46,7 +46,8 @@ def markdown(results: dict) -> str:
   rows += ['', *ratios(results['sides'])]
   if 'agreement' in results:
     rows += ['- Without dropout the test losses of all sides differ by at most '
-             f'{results["agreement"]["difference"]:.0e} in the first rounds.']
+             f'{common.bound(results["agreement"]["difference"])} in the first '
+             'rounds.']
   if results['pfl'] != 'measured':
     rows += [f'pfl-research: {results["pfl"]}.']
   return '\n'.join(rows)

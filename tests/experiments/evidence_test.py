@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from benchmarks import gpu
+from benchmarks import common, gpu
 from experiments import evidence, kept
 from experiments.full import findings
 
@@ -94,6 +94,34 @@ def test_no_measurement_is_farther_off_than_the_page_says():
   for case in evidence._measured('plan_check'):
     assert abs(1 - case['ratio']['megabytes']) <= memory
     assert abs(1 - case['ratio']['seconds']) <= seconds
+
+
+@pytest.mark.parametrize('name, words, kept_value', [
+    ('cross_device_table', 'differ by at most', lambda: evidence._measured(
+        'cross_device')['agreement']['difference']),
+    ('recipe', 'agreed to', lambda: max(evidence._measured(
+        'recipe')['differences'].values()))])
+def test_a_bound_is_not_rounded_down(name, words, kept_value):
+  text = (evidence.BLOCKS.get(name) or getattr(evidence, name))()
+  shown = float(re.search(rf'{words} (\S+e-\d+)', text).group(1))
+  assert kept_value() <= shown < 2 * kept_value()
+
+
+def test_runs_of_a_million_clients_without_state_are_not_called_untrained():
+  head, _, *lines = (
+      [cell.strip() for cell in line.strip('|').split('|')]
+      for line in evidence.million_table().splitlines())
+  rows = [dict(zip(head, line)) for line in lines]
+  for row in rows:
+    assert (row['clients with stored state'] == '0') == (
+        row['state of all clients, GB'] == '0.00')
+  assert len(rows) > 1 and not any('trained' in name for name in head)
+
+
+def test_bounds_have_one_digit():
+  values = 3.179e-7, 1.4941e-4, 3e-7, 9.5e-5, 0.
+  assert [*map(common.bound, values)] == [
+      '4e-07', '2e-04', '3e-07', '1e-04', '0e+00']
 
 
 def test_a_measurement_of_all_parts_can_replace_the_kept_one(monkeypatch):
