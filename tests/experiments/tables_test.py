@@ -2,12 +2,14 @@
 
 import functools
 import pathlib
+import re
 import tomllib
 
 import pytest
 
 from moon_jax.cli import grids
 from moon_jax.config import Config
+from moon_jax.config.methods import METHODS
 from moon_jax.results import arms as arms_lib
 from moon_jax.results import table_file
 from moon_jax.runs import values
@@ -35,6 +37,17 @@ def read(name, budget='full'):
 
 def test_each_table_has_a_file():
   assert {path.stem for path in TABLES.glob('*.toml')} == {*COUNTS, 'budgets'}
+
+
+def test_the_table_of_methods_names_those_that_it_lacks():
+  table = read('methods')
+  shown = {config.algorithm.name for config in table.sweep.configs}
+  left_out, = (note for note in table.notes if 'left out' in note)
+  found = {name for name, method in METHODS.items() if re.search(
+      rf'(^|[^\w-]){method.title}([^\w-]|$)', left_out)} - {'moon', 'fedavg'}
+  assert found == METHODS.keys() - shown
+  for text in table.title, table.description:
+    assert text.startswith(f'{len(shown)} ')
 
 
 @pytest.mark.long
