@@ -100,7 +100,7 @@ ENTRIES |= {name: Entry(*values, by_hand=f'download its files from {values[5]}')
     'emnist': ('EMNIST, letters and digits', 'by split', '28x28x1', '10-62',
                'no license stated', 'https://arxiv.org/abs/1702.05373',
                _IMAGES),
-    'har': ('UCI HAR, movements of 30 people', '8,239, 2,060', '561', '6',
+    'har': ('UCI HAR, movements of 30 people', '8,240, 2,059', '561', '6',
             'CC BY 4.0', 'https://doi.org/10.24432/C54S4K',
             f'--partition=natural --num_clients=30 {_UCI}'),
     'adult': ('UCI Adult, incomes', '32,561, 16,281', 'table', '2',

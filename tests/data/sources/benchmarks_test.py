@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import moon_jax as mj
+from moon_jax import data_command
 from moon_jax.data.io import published
-from moon_jax.data.sources import benchmarks
+from moon_jax.data.sources import benchmarks, tables
 from moon_jax.errors import UserError
-from support import published_files
+from support import published_files, ROOT
 
 RANDOM = np.random.RandomState(0)
 
@@ -99,6 +100,18 @@ def test_people_of_har_are_clients(tmp_path):
   owner = dict(zip(x[:, 0].round(4), [0] * 4 + [2] * 4 + [1] * 4))
   assert [owner[round(float(value), 4)] for value in data.train_inputs[:, 0]
           ] == data.train_clients.tolist()
+
+
+def test_the_sizes_of_har_are_those_of_a_fifth_of_each_person():
+  """Rows of persons 1 to 30 in the published files, 7,352 + 2,947."""
+  counts = [347, 302, 341, 317, 302, 325, 308, 281, 288, 294, 316, 320, 327,
+            323, 328, 366, 368, 364, 360, 354, 408, 321, 372, 381, 409, 392,
+            376, 382, 344, 383]
+  is_test = tables.test_rows(np.repeat(np.arange(30), counts), None, .2)
+  sizes = f'{(~is_test).sum():,}, {is_test.sum():,}'
+  assert data_command.ENTRIES['har'].examples == sizes
+  page = (ROOT / 'docs/data.md').read_text(encoding='utf-8')
+  assert f'| `har` | {sizes} rows' in page
 
 
 def test_shares_of_colored_mnist(monkeypatch):
