@@ -624,6 +624,14 @@ def test_runs_follow_the_protocol():
   assert len(set(runs)) == len(runs)
 
 
+def test_the_protocol_counts_the_commits_of_runs():
+  commits = {questions.COMMIT, questions.PART_4, questions.AMENDMENT_2,
+             questions.AMENDMENT_3}
+  text = (ROOT / 'experiments/full/PROTOCOL.md').read_text(encoding='utf-8')
+  word = re.search(r'one commit \((\w+) with those of the amendments', text)[1]
+  assert ('zero', 'one', 'two', 'three', 'four').index(word) == len(commits)
+
+
 def test_sign_flip_test_uses_all_patterns():
   d = np.random.default_rng(0).normal(.4, 1, 12)
   means = [np.mean(d * signs)
