@@ -4,6 +4,7 @@ import gzip
 import io
 import pathlib
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import scipy.io
 from moon_jax.data import sources
 from moon_jax.data.io import published
 from moon_jax.data.sources import images
-from support import published_files
+from support import published_files, ROOT
 
 SHARED = pathlib.Path(__file__).parents[4] / 'shared' / 'data'
 
@@ -106,6 +107,14 @@ def test_idx_files(data_set, directories, tmp_path):
     assert dataset.train_labels.tolist() == 2 * list(range(10))
     assert dataset.test_labels.tolist() == list(range(10))
     assert dataset.train_labels.dtype == np.int32
+
+
+def test_the_page_names_the_directories_of_idx_files():
+  page = (ROOT / 'docs/data.md').read_text(encoding='utf-8')
+  row, = re.findall(r'^\| `mnist`, .*', page, re.MULTILINE)
+  for data_set in images.MNIST, images.FASHION_MNIST:
+    for directory in data_set.directories[1:]:
+      assert f'`{directory}/`' in row
 
 
 def test_mat_files(tmp_path):
