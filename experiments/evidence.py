@@ -437,8 +437,8 @@ def gpu_short() -> str:
   of = lambda part: [line for line in lines if line['part'] == part]
   moon = of(gpu_benchmark.MOON) or of(_GPU_MOON_BEFORE)
   seconds = sorted(f'{_gpu_seconds(line):.2f}' for line in moon)
-  epochs = round(moon[0]['result']['ours']['repeats'][0]['num_examples']
-                 / _NUM_CIFAR10)
+  trained = moon[0]['result']['ours']['repeats'][0]['num_examples']
+  epochs = round(trained / _NUM_CIFAR10)
   golden = of(gpu_benchmark.GOLDEN)[-1]['result']
   how = f', {failed} fail' if (failed := len(golden['failures'])) else ''
   several = ' with two settings of XLA_FLAGS' * (len(seconds) > 1)
@@ -446,8 +446,9 @@ def gpu_short() -> str:
       f'On one {device["result"]["device"]} {golden["passed"]} golden tests '
       f'pass{how}, and a round of MOON (10 clients, '
       f'{"one epoch" if epochs == 1 else f"{epochs} epochs"} of '
-      f'{_NUM_CIFAR10:,} noise images) takes {" or ".join(seconds)} '
-      f's{several} ([measurements](experiments/results/README.md#gpu)).')
+      f'{trained // epochs:,} noise images) takes {" or ".join(seconds)} '
+      f's{several} ([measurements](experiments/results/README.md#gpu) of '
+      f'moon_jax {device["result"]["versions"]["moon_jax"]}).')
 
 
 def gpu() -> str:

@@ -130,12 +130,14 @@ def test_a_measurement_of_all_parts_can_replace_the_kept_one(monkeypatch):
       {'num_examples': 497_280, 'seconds': .5}]}},
              'tests': {'passed': 3, 'failures': []}}
   monkeypatch.setattr(evidence, '_measured', lambda name: [
-      {'part': 'device', 'result': {'device': 'GPU'}}, *(
+      {'part': 'device', 'result': {
+          'device': 'GPU', 'versions': {'moon_jax': '9.8'}}}, *(
           {'part': name, 'result': results.get(task['kind'], {})}
           for name, task in gpu.parts('', 'cuda', False).items())])
   assert evidence.gpu_short().startswith(
       'On one GPU 3 golden tests pass, and a round of MOON (10 clients, '
-      '10 epochs of 50,000 noise images) takes 0.50 s ([')
+      '10 epochs of 49,728 noise images) takes 0.50 s ([')
+  assert evidence.gpu_short().endswith('of moon_jax 9.8).')
 
 
 def test_ratios_of_speed_are_those_of_the_kept_measurements():
