@@ -17,7 +17,8 @@ _MAX_CHARACTERS = 200  # of an error of a library in a message
 # Arguments in Python -> flags of another name, for functions that a part has
 # returned and that raise later, in a round or while they are traced.
 _FLAGS = {'candidates': 'cohort.candidates', 'head': 'algorithm.head',
-          'selection': 'cohort', **{name: f'model.{name}' for name in (
+          'selection': 'cohort', 'staleness': 'rounds.staleness',
+          **{name: f'model.{name}' for name in (
               'epsilon', 'init', 'num_heads', 'patch_size', 'resize')}}
 # Whether messages name flags, as those of commands, or arguments in Python.
 _IS_COMMAND = contextvars.ContextVar('is_command', default=False)

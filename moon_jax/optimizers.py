@@ -32,7 +32,7 @@ class Optimizer(NamedTuple):
       are learning_rate and those of `hparams` that are not left out.
     hparams: its numbers, which are arrays in the program.
     name: by which a method names the optimizer that it needs.
-    has_own_rate: whether the learning rate of the run has no effect on it.
+    has_own_rate: whether it does not read the learning rate of the run.
   """
 
   transformation: Callable[[Mapping[str, Any]], optax.GradientTransformation]

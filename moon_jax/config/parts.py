@@ -502,9 +502,13 @@ def function_of(kind: str, part: Part) -> Callable[..., Any]:
 
 
 def reads(kind: str, part: Part, name: str) -> bool:
-  """Returns whether a call gets a value of the run: by `FromRun`."""
+  """Returns whether a call gets a value of the run: by `FromRun`.
+
+  An argument that the call gives is not one.
+  """
   known = parameters(function_of(kind, part))
-  return name in known and known[name].run is not None
+  return name in known and known[name].run is not None and (
+      name not in dict(part.arguments))
 
 
 @functools.cache

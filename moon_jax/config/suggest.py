@@ -49,6 +49,11 @@ ADVICE = by_word({
 
 # Setting of a run -> where it is in Python, if a function does not take it.
 _ELSEWHERE = {
+    'dataset': 'Give data=moon_jax.load_dataset(...)',
+    'partition': 'Give clients=moon_jax.partition.dirichlet(...)',
+    'schedule': 'Give a function of the round as learning_rate',
+    'cohort': 'Give rounds, a value of moon_jax.rounds',
+    'clock': 'Give rounds, a value of moon_jax.rounds',
     'num_clients': 'There are as many as clients',
     'num_rounds': 'moon_jax.Simulation(federation).rounds(NUM_ROUNDS) takes it',
     'participation': 'Give rounds=moon_jax.rounds.sampled(...)'}

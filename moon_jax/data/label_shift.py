@@ -119,8 +119,8 @@ def _check_own(name, labels, dataset):
   require(is_array and 0 <= labels.min() and labels.max() <= most,
           f'labels={name}', f'must return the labels of the {count} training '
           f'examples, integers from 0 to {most}',
-          f'{labels.dtype} {list(labels.shape)}'
-          + f' from {labels.min()} to {labels.max()}' * is_array,
+          f'{labels.dtype} {list(labels.shape)}' + (
+              f' from {labels.min()} to {labels.max()}' if is_array else ''),
           'Change the function')
 
 

@@ -134,7 +134,7 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
   for words, problem in _results_of_loss(loss, started):
     yield 'loss', words, problem
   yield from _results_of_step(
-      algorithm, model.with_key(key), started, batch, view, loss)
+      algorithm, model.with_key(key), started, batch, view)
   for name in 'local_model', 'personal_model':
     if function := getattr(algorithm, name):
       yield (name, 'variables like the global model', trees.difference(
@@ -147,27 +147,22 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
          trees.difference(client, view.client))
   yield from _results_of_server(algorithm, message, variables, server, view,
                                 key)
-  if user_code.place(algorithm.evaluated):
-    models = algorithm.evaluated(variables, jax.tree.map(
-        lambda x: jnp.asarray(x)[None], view.client))
-    have_axis = all(trees.is_array(x) and jnp.ndim(x)
-                    for x in jax.tree.leaves(models))
-    yield ('evaluated', 'models like the global one with a leading axis',
-           trees.difference(jax.tree.map(lambda x: x[0], models), variables)
-           if have_axis else trees.shapes(models))
 
 
-def _results_of_step(algorithm, model, started, batch, view, loss):
+def _results_of_step(algorithm, model, started, batch, view):
   """Yields what functions of a local step must return; see `_results`."""
   params = started['params']
   if user_code.place(algorithm.gradient):  # not one of the package
     objective = lambda params, batch: algorithm.loss(
         model, {**started, 'params': params}, batch, view)
     result = algorithm.gradient(objective, params, batch, view)
-    is_pair = isinstance(result, tuple) and len(result) == 2
+    is_pair = isinstance(result, (tuple, list)) and len(result) == 2
     yield ('gradient', 'a pair, the result of the objective and the gradient',
-           trees.difference(result, (loss, params))
-           if is_pair else trees.shapes(result))
+           '' if is_pair else trees.shapes(result))
+    for words, problem in _results_of_loss(result[0], started):
+      yield 'gradient', f'first the result of the objective, {words}', problem
+    yield ('gradient', 'a gradient like the parameters',
+           trees.difference(result[1], params))
   if algorithm.trains:
     yield ('trains', 'a tree of bool scalars, like the parameters or the upper '
            'levels of their tree', _no_prefix(

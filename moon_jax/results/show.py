@@ -227,8 +227,9 @@ def _one(path, arguments):
 
 def _only(tunings, arguments):
   """Returns a function that returns the view of tunings without results."""
-  if arguments.pack:
-    raise UserError('pack', 'needs runs besides the trials of a tuning', 'none')
+  for name in 'pack', 'metric', 'baseline', 'target', 'label':
+    if getattr(arguments, name) not in (None, '', []):
+      raise UserError(name, 'needs runs besides the trials of a tuning', 'none')
   return lambda: _View([], _title(arguments), tuning.sections(tunings), [],
                        lambda: rounds_frame([]))
 

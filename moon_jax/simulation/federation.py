@@ -264,8 +264,8 @@ class Federation:
     known = min(1 if self.rounds.needs_history else num_rounds,
                 self.num_rounds or num_rounds)
     begin = selection.begin(self.num_clients)
-    return [self.cohort(begin._replace(num_rounds=np.array(index)))
-            for index in range(known)]
+    return [self.rounds.next(begin._replace(num_rounds=np.array(index)),
+                             self.run) for index in range(known)]
 
   def hparams(self, round_index: int = 0) -> dict[str, float]:
     """Returns the hyperparameters that are arrays in the compiled program.

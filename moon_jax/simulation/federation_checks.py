@@ -298,7 +298,9 @@ def _check_needs(federation):
     require(is_met, 'algorithm', f'needs {flag}',
             f'{name}={_short(value)} of the federation', remedy)
   rate = federation.learning_rate
-  require(not optimizer.has_own_rate or rate == Config.learning_rate,
+  # Methods that read examples may fine-tune with the rate of the run.
+  require(not optimizer.has_own_rate or rate == Config.learning_rate
+          or federation.algorithm.reads_examples,
           'learning_rate', 'must not be given with an optimizer that has a '
           'rate of its own', 'a schedule' if callable(rate) else rate,
           'Remove it, or give a function of the learning rate as the '
@@ -321,7 +323,8 @@ def _check_rounds(federation):
   least = algorithm.min_received
   fewest = min(rounds.sizes(
       federation.planned_rounds, federation.num_clients))
-  require(least == 1 or fewest >= least, 'aggregation',
+  require(least == 1 or fewest >= least,
+          'aggregation' if 'with_rule' in algorithm.made_of else 'algorithm',
           f'needs at least {least} clients in each round', fewest,
           ('Raise the deadline, if there is one, add' if rounds.timeline
            else 'Add') + ' clients to the rounds, or take a rule that needs '

@@ -173,7 +173,8 @@ class Trials(Runs):
         last = lines[index][-1]
         require(name in last, f'tune.metric={name}', 'must be recorded in the '
                 f'last round of a trial, {len(lines[index])}',
-                f'the metrics {", ".join(last)}', 'Name one of them')
+                f'the metrics {", ".join(last)}', 'Name one of them, or '
+                f'evaluate in this round, as with {setting("eval_every", 1)}')
         # None is that of a number that is not finite.
         value = last[name] and sign_of(name) * last[name]
       found.append(Tried(arm, trial._replace(value=value), result, sum(
@@ -213,12 +214,16 @@ def check(arms: Sequence[Arm], metric: str) -> None:
       arm.configured(trial.settings)
     name = 'client_eval_every' if is_personal else 'eval_every'
     every = getattr(config, name)
-    ends = sorted({*tuner.forecast(), *(x.rounds for x in tuner.ask())})
-    require(all(end % every == 0 for end in ends if end != config.num_rounds),
+    first = min(x.rounds for x in tuner.ask())
+    # A simulated search takes time, and those that stop no trial have one end.
+    ends = {first, *(tuner.forecast() if first < config.num_rounds else ())}
+    others = sorted(ends - {config.num_rounds})
+    require(chosen_by.startswith('train_') or all(
+        end % every == 0 for end in others),
             f'{name}={every}', 'must divide the last rounds of trials, whose '
-            'values decide', ', '.join(map(str, ends)),
+            'values decide', ', '.join(map(str, others)),
             f'Give {setting(name, 1)}')
-    require(config.checkpoint_every or ends[0] == config.num_rounds,
+    require(config.checkpoint_every or first == config.num_rounds,
             'checkpoint_every=0', 'must be above 0, since trials continue from '
             'checkpoints', '', 'Remove it')
   counts = {arm.name: len(arm.tuner.ask()) for arm in arms}

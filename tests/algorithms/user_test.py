@@ -5,6 +5,7 @@ import json
 import re
 
 import jax.numpy as jnp
+import optax
 import pytest
 
 import moon_jax as mj
@@ -143,11 +144,11 @@ def test_a_client_state_of_another_type_is_refused():
     ({'trains': lambda params, batch, view: [True]}, 'trains .*bool scalars'),
     ({'trains': lambda params, batch, view: {'out': True}}, 'trains .*bool'),
     ({'gradient': lambda objective, params, batch, view: objective(
-        params, batch)}, 'gradient must return a pair'),
+        params, batch)}, 'gradient must return first the result of the obj'),
     ({'gradient': lambda objective, params, batch, view: params},
      'gradient must return a pair'),
-    ({'evaluated': lambda variables, clients: 5}, 'evaluated .*got int32'),
-    ({'evaluated': lambda variables, clients: variables}, 'leading axis; got'),
+    ({'gradient': lambda objective, params, batch, view: (
+        objective(params, batch), 0.)}, 'a gradient like the parameters'),
     ({'aggregate': lambda variables, server, message, call: (
         message.mean, server, {'a': 'text', 'b': 1.})}, "as metrics; got 'a' "),
 ])
@@ -156,6 +157,16 @@ def test_results_of_a_wrong_structure_are_refused(functions, words):
   with pytest.raises(UserError, match=words) as error:
     mj.Simulation(tiny_federation.make(algorithm=algorithm))
   assert 'user_test.py, line' in str(error.value)
+
+
+def test_a_gradient_may_add_a_metric():
+  def gradient(objective, params, batch, view):
+    (loss, aux), grads = mj.fedavg().gradient(objective, params, batch, view)
+    return (loss, aux._replace(metrics={'norm': optax.tree.norm(grads)})), grads
+
+  simulation = mj.Simulation(tiny_federation.make(
+      algorithm=mj.fedavg()._replace(gradient=gradient)))
+  assert simulation.run_round().metrics['norm'] > 0
 
 
 def test_metrics_of_a_loss_may_be_numbers():

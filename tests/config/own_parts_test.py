@@ -59,6 +59,9 @@ def short_labels(labels: mj.FromRun):
 def other_labels(labels: mj.FromRun):
   return labels + 1
 
+def text_labels(labels: mj.FromRun):
+  return labels.astype(str)
+
 def short_clock():
   return mj.clock.Clock(*np.ones((3, 3)))
 
@@ -241,6 +244,7 @@ def test_an_augmentation_of_the_package_is_itself(own):
     ('schedule', 'not_a_rate', 'must be 0 or more.*got nan'),
     ('labels', 'short_labels', r'1438 .* 0 to 9; got int32 \[1437\]'),
     ('labels', 'other_labels', r'0 to 9; got int32 \[1438\] from 1 to 10'),
+    ('labels', 'text_labels', r'0 to 9; got <U'),
     ('clock', 'short_clock', r'has 4 numbers of 0 or .*got float64 \[3\]'),
     ('clock', 'early_clock', 'seconds_per_example has 4 .*; got -1.0'),
     ('clock', 'endless_clock', 'download has 4 numbers above 0.*; got nan')])

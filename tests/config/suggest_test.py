@@ -95,7 +95,7 @@ def test_arguments_in_python_that_are_meant(make, name, hint):
 @pytest.mark.parametrize('name, hint', [
     ('num_clients', 'There are as many as clients'),
     ('num_rounds', r'moon_jax.Simulation\(federation\).rounds'),
-    ('partition', 'moon_jax.Config has it')])
+    ('partition', r'Give clients=moon_jax.partition')])
 def test_settings_of_runs_that_a_federation_does_not_have(name, hint):
   with pytest.raises(TypeError, match=f"no argument '{name}'. {hint}"):
     mj.Federation(**{name: 1})

@@ -366,7 +366,8 @@ def test_trials_of_a_tuning_are_no_results(run, tmp_path):
                            f'{table}/tune.csv, not below\n\n')
   assert [path.name for path in (tmp_path / 'out' / 'index').iterdir()] == [
       'tuning-0.svg']
-  for flag in '--follow', f'--pack={tmp_path}/one.zip':
+  for flag in ('--follow', f'--pack={tmp_path}/one.zip', '--metric=typo',
+               '--target=0.9', '--baseline=x', '--label=a=b'):
     status, _, err = run(runs, flag)
     assert status == 2 and 'run' in err
   path = made_runs.write(runs / 'new', [.3], diverged='a NaN', seed=1,

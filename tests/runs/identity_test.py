@@ -111,7 +111,8 @@ def test_own_code_that_reads_the_number_of_rounds_is_not_extended(
   (tmp_path / f'own_{kind}.py').write_text(
       'import moon_jax as mj\n\n'
       'def fixed(num_rounds=8):\n  return None\n\n'
-      'def planned(num_rounds: mj.FromRun[int]):\n  return None\n')
+      'def planned(num_rounds: mj.FromRun[int]):\n  return None\n\n'
+      'def either(num_rounds: mj.OrFromRun[int] = 5):\n  return None\n')
 
   def check(name, num_rounds):
     config = Config(num_rounds=8, **{kind: f'own_{kind}:{name}'})
@@ -120,6 +121,7 @@ def test_own_code_that_reads_the_number_of_rounds_is_not_extended(
 
   check('planned', 8)
   check('fixed', 9)
+  check('either(num_rounds=5)', 9)
   with pytest.raises(UserError, match=f'8 of .*{kind}=own_{kind}:planned dep'):
     check('planned', 9)
 

@@ -1,6 +1,7 @@
 """Tuning: trials are runs, and validation data alone decide."""
 
 import collections
+import contextlib
 import csv
 import dataclasses
 import random
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 
 import moon_jax as mj
+from moon_jax.errors import UserError
 from moon_jax.runs.directory import Workdir
 from moon_jax.simulation.evaluation import Evaluator
 from moon_jax.simulation.program import Program
-from moon_jax.tuning import report
+from moon_jax.tuning import report, train
 from moon_jax.tuning.methods import Trial
 from moon_jax.tuning.train import Arm, Trials, Tried
 from moon_jax.tuning.tuner import sign_of
@@ -225,6 +227,17 @@ def test_a_diverged_model_of_a_client_is_no_result():
   assert report.frame(tried, again)['test'].isna().all()
 
 
+def test_a_metric_of_each_round_needs_no_evaluation():
+  for metric, is_valid in (('train_loss', True), ('', False)):
+    arm = Arm('fedavg', mj.Config(
+        algorithm='fedavg', num_rounds=10, eval_every=3, num_clients=2,
+        validation_fraction=.1), mj.Tuner(
+            {'learning_rate': [.1, .2, .3]}, 'halving(eta=3, rungs=2)', 10))
+    with (contextlib.nullcontext() if is_valid else pytest.raises(
+        UserError, match='^eval_every=3 must divide .*; got 4. Give')):
+      train.check([arm], metric)
+
+
 def test_a_diverged_run_of_a_task_without_accuracy_has_none(tmp_path):
   """Also if it is that of the first new seed."""
   tuner = mj.Tuner({'learning_rate': [.1]}, 'random(trials=1)', 1)
@@ -304,13 +317,13 @@ def test_trials_that_follow_have_the_rounds_until_they_pause(tmp_path):
     (['--tune=random(trials=2)'], 'needs settings to choose from'),
     (['--tune=halving(eta=2, rungs=2)', '--grid=learning_rate=0.1,0.2',
       '--eval_every=3'], 'eval_every=3 must divide the last rounds of trials.*'
-     'got 2, 4. Give --eval_every=1'),
+     'got 2. Give --eval_every=1'),
     (['--tune=halving(eta=2, rungs=2)', '--grid=learning_rate=0.1,0.2',
-      '--num_rounds=6', '--eval_every=2'], 'eval_every=2 must div.*got 3, 6'),
+      '--num_rounds=6', '--eval_every=2'], 'every=2 must div.*got 3. Give'),
     (['--tune=halving(eta=2, rungs=2)', '--grid=learning_rate=0.1,0.2',
       '--num_rounds=6', '--algorithm=ditto', '--client_eval=all',
       '--client_test_fraction=0.3', '--client_eval_every=2'],
-     'client_eval_every=2 must divide.*got 3, 6'),
+     'client_eval_every=2 must divide.*got 3. Give'),
     (['--tune=halving(eta=2, rungs=2)', '--grid=learning_rate=0.1,0.2',
       '--checkpoint_every=0'], 'trials continue from checkpoints'),
     (['--tune=', '--search=learning_rate=log(0.1, 1)'], 'needs --tune'),
