@@ -264,8 +264,11 @@ class Federation:
     known = min(1 if self.rounds.needs_history else num_rounds,
                 self.num_rounds or num_rounds)
     begin = selection.begin(self.num_clients)
-    return [self.rounds.next(begin._replace(num_rounds=np.array(index)),
-                             self.run) for index in range(known)]
+    first, *others = (begin._replace(num_rounds=np.array(index))
+                      for index in range(known))
+    # The first one is checked, and all are when they train.
+    return [self.cohort(first),
+            *(self.rounds.next(history, self.run) for history in others)]
 
   def hparams(self, round_index: int = 0) -> dict[str, float]:
     """Returns the hyperparameters that are arrays in the compiled program.
