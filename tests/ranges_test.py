@@ -90,6 +90,8 @@ def test_limits_of_an_argument_of_a_part(kind, name, argument):
   for value in refused:
     is_nested = kind in ('dataset', 'staleness', 'graph', 'tune')
     shown = rf'{kind}={name}\(.*\): ' if is_nested else rf'{kind}\.'
+    if kind == 'staleness':
+      shown = rf'rounds\.{shown}'
     with pytest.raises(UserError, match=(
         f'^--{shown}{argument} must be .*; got {re.escape(str(value))}')):
       call(value)
