@@ -110,8 +110,8 @@ def train(config: Config, named: frozenset[str], paths: Sequence[str]) -> None:
         is_several or _DRY_RUN.value), flag.name,
             'is for a single run that trains',
             'several runs' if is_several else '--dry_run',
-            'Remove it' + '; processes can train --part=I/N of the runs each'
-            * bool(is_several and not _TUNE.value))
+            'Remove it' + '; to share runs, start N commands with --part=I/N' *
+            bool(is_several and not _TUNE.value))
   if is_several:
     return _train_many(config, named, paths)
   for flag in _MAX_RUNS, _PART:

@@ -94,9 +94,8 @@ def fedhalf(fraction: Annotated[float, Ge(0)] = 0.5,
 `fraction` is an argument with a limit. `num_clients` is annotated with `mj.FromRun`, so the run sets
 its value, and a call cannot. `Literal['a', 'b']` lists valid words, and `mj.File` is a path whose content
 identifies a run. The parameters `num_classes`, `num_tokens` and `rngs` of a model, and `learning_rate` of an optimizer, need
-no annotation. A transformation of optax from a function without this parameter, such as `optax.sgd(0.1)`, has a learning rate
-of its own. Then it does not read `--learning_rate` and `--schedule`, which are
-refused unless a method may fine-tune with them.
+no annotation. If a function has no parameter `learning_rate` and returns, for example, `optax.sgd(0.1)`, this rate is used.
+Then `--schedule` and other values of `--learning_rate` are refused, except with methods that may fine-tune with them.
 
 `config.json` contains the call, and a hash of the file of your function. If you change that file, the command starts a new
 run and never resumes the old one. Modules that the file imports are not hashed.

@@ -104,7 +104,7 @@ class Config:
       'cifar10, cifar100 and tiny_imagenet are downloaded into it if they are '
       'missing. For npz it is the file; for npy the directory of the '
       'arrays, which may be larger than the memory; for csv a file or a '
-      'directory of files; for images the directory of the folders; for text '
+      'directory of files; for images the directory of the folders; for text, '
       'folders or CSV files. digits and breast_cancer need none.',
       is_common=True,
       placeholder='DIR', role='place', is_shared=True, page='data.md')

@@ -189,7 +189,7 @@ def parse(kind: str, text: Any) -> Part:
     made = _parsed(text.strip())
     if not isinstance(made, Part):
       raise ValueError('no call' + (
-          '; remove the quotes, which are double in cmd.exe of Windows') * (
+          '; remove the inner quotes; cmd.exe of Windows takes only "') * (
               text.strip()[0] in '\'"'))
     return made
   except (ValueError, RecursionError) as error:
@@ -455,7 +455,7 @@ def _limits_of(name, extra):
     if isinstance(x, annotated_types.BaseMetadata) and type(x) not in _LIMITS:
       known = ', '.join(limit.__name__ for limit in _LIMITS)
       raise UserError('', f'limits of the argument {name} must be {known} or '
-                      'Interval', repr(x), 'Check others in the function')
+                      'Interval', repr(x), 'Test other limits in the function')
   return [x for x in found if type(x) in _LIMITS]
 
 

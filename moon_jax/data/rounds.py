@@ -159,8 +159,8 @@ class Rounds(NamedTuple):
     _check_clients(name, cohort.clients, run.num_clients)
     count = len(cohort.clients)
     most = count if self.cohort_size is None else self.cohort_size
-    require(count <= most, '', f'{name} must be at most {most}, cohort_size '
-            'of the Rounds', count, 'Raise it')
+    require(count <= most, '', f'round {number} must have at most {most} '
+            'clients, cohort_size of the Rounds', count, 'Raise cohort_size')
     for field, limit in {'lost': 1, 'steps_fraction': 1,
                          'staleness': self.max_staleness or 0}.items():
       values = getattr(cohort, field)

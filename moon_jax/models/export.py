@@ -98,9 +98,9 @@ def save_peft(directory: str | pathlib.Path, model: Model,
   name_of = {path: names('/'.join(path)) for path in (*adapted, *trained)}
   same = [name for name, count in collections.Counter(
       name_of.values()).items() if count > 1]
-  require(not same, 'names', 'must return another name for each layer',
-          f'{", ".join(same)} for several', 'Layers that are one in PyTorch, '
-          f'such as c_attn of GPT-2, cannot be exported. {_MERGE}')
+  require(not same, 'names', 'must return a different name for each layer',
+          f'{", ".join(same)} for several', 'Layers that PyTorch joins, such '
+          f'as in c_attn of GPT-2, cannot be exported. {_MERGE}')
   tensors = {}
   for path, x in flat.items():
     name, at = name_of.get(path[:-1]), path[:-1]

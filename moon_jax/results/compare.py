@@ -320,7 +320,7 @@ def differences(compared: Compared) -> Table | None:
       'mean of last 10': [
           text(mean) if len({_last_rounds(run, name) for one in (arm, base)
                              for run in one.runs.values()}) == 1
-          else 'other rounds' for arm, base, _, mean in pairs],
+          else 'not the same rounds' for arm, base, _, mean in pairs],
       "p, Holm": [stats.p_text(p) for p in adjusted]}
   whom = 'the baseline' if len(bases) > 1 else label(pairs[0][1])
   return Table(f'difference from {whom}{unit}, over common seeds (95% '
@@ -339,8 +339,8 @@ def notes(compared: Compared) -> list[str]:
   A line follows for each run that has not finished or does not count.
   """
   rows = _without_baseline(compared.arms, compared.baselines)
-  lines = ['no FedAvg with the same other settings, and so no difference '
-           '(--baseline chooses another row): '
+  lines = ['not compared, since no FedAvg has the same other settings '
+           '(--baseline=SETTING chooses a row): '
            + '; '.join(arm.label for arm in rows)] * bool(rows)
   for arm in compared.arms:
     for i, run in enumerate(arm.members):

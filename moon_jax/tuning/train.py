@@ -220,8 +220,8 @@ def check(arms: Sequence[Arm], metric: str) -> None:
     others = sorted(ends - {config.num_rounds})
     require(chosen_by.startswith('train_') or all(
         end % every == 0 for end in others),
-            f'{name}={every}', 'must divide the last rounds of trials, whose '
-            'values decide', ', '.join(map(str, others)),
+            f'{name}={every}', 'must divide the rounds after which trials are '
+            'compared', ', '.join(map(str, others)),
             f'Give {setting(name, 1)}')
     require(config.checkpoint_every or first == config.num_rounds,
             'checkpoint_every=0', 'must be above 0, since trials continue from '

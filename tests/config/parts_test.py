@@ -57,7 +57,7 @@ def test_calls(text, expected):
     ('moon(mu=1, mu=2)', 'mu is given twice'),
     ('moon(mu=1', '1 times ( and 0 times )'),
     ('moon(mu=1))', '1 times ( and 2 times )'),
-    ("'moon(mu=1)'", 'no call; remove the quotes'),
+    ("'moon(mu=1)'", 'no call; remove the inner quotes'),
     ('mine.f(mu=1)', 'Did you mean --algorithm=mine:f(mu=1)?'),
     ('', 'name or a call'), ('a b', 'a call'),
     ('moon(mu=a b)', 'in quotes'), ('moon(mu=1)(x=2)', 'name or a call'),

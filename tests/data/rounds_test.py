@@ -188,7 +188,7 @@ def test_what_does_not_fit_is_refused(make_fn, words):
     (lambda of: of([-1]), 'clients in round 3 must be .*0 to 3; got -1 to -1'),
     (lambda of: of([4]), 'clients in round 3 .* got 4 to 4'),
     (lambda of: of([1, 1]), r'list each client once; got \[1, 1\]'),
-    (lambda of: of([0, 1, 2]), 'at most 2, cohort_size of .*; got 3'),
+    (lambda of: of([0, 1, 2]), 'at most 2 clients, cohort_size.*; got 3'),
     (lambda of: of([0])._replace(clients=[.5]), 'must be integers'),
     (lambda of: of([0])._replace(lost=[]), r'lost in round 3 .*; got \[\]'),
     (lambda of: of([0])._replace(steps_fraction=[1.5]),

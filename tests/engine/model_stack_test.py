@@ -1,4 +1,4 @@
-"""Tests what clients are told of the models of a stack."""
+"""Tests of what clients receive from a stack of models."""
 
 import types
 

@@ -126,8 +126,8 @@ def test_a_baseline_has_the_same_other_settings(runs, run):
   results, times = rows_of('MOON, num_rounds 5', out)
   assert results[:2] == ['2', '5'] and times[0] == '-'
   assert ' '.join(out.split()).endswith(
-      'no FedAvg with the same other settings, and so no difference '
-      '(--baseline chooses another row): MOON, num_rounds 5')
+      'not compared, since no FedAvg has the same other settings '
+      '(--baseline=SETTING chooses a row): MOON, num_rounds 5')
   _, out, _ = run(runs, '--baseline=fedavg')
   assert rows_of('MOON, num_rounds 5', out)[2][:2] == ['2', '+20.00']
   assert 'no FedAvg' not in out

@@ -316,7 +316,7 @@ def test_trials_that_follow_have_the_rounds_until_they_pause(tmp_path):
      '3 trials needs as many combinations of values; got 2'),
     (['--tune=random(trials=2)'], 'needs settings to choose from'),
     (['--tune=halving(eta=2, rungs=2)', '--grid=learning_rate=0.1,0.2',
-      '--eval_every=3'], 'eval_every=3 must divide the last rounds of trials.*'
+      '--eval_every=3'], 'eval_every=3 must divide the rounds after which .*'
      'got 2. Give --eval_every=1'),
     (['--tune=halving(eta=2, rungs=2)', '--grid=learning_rate=0.1,0.2',
       '--num_rounds=6', '--eval_every=2'], 'every=2 must div.*got 3. Give'),
