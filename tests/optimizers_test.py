@@ -12,6 +12,7 @@ from moon_jax import optimizers
 from moon_jax.algorithms import server
 from moon_jax.config import Part, parts
 from moon_jax.errors import UserError
+from moon_jax.methods.fedavg_ft import fedavg_ft
 from moon_jax.methods.fednova import fednova
 from moon_jax.simulation import records
 from moon_jax.simulation.program import Program
@@ -200,6 +201,9 @@ def test_an_optimizer_with_its_own_rate_takes_no_other(rate, words):
   with pytest.raises(UserError, match=f'^learning_rate must not.* got {words}'):
     tiny_federation.make(optimizer=optax.sgd(.1), learning_rate=rate)
   tiny_federation.make(optimizer=optax.sgd, learning_rate=rate)
+  # Its clients fine-tune with the rate of the run.
+  tiny_federation.make(optimizer=optax.sgd(.1), learning_rate=rate,
+                       algorithm=fedavg_ft())
 
 
 def test_a_diverged_run_names_the_rate_that_its_optimizer_has():

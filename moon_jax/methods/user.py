@@ -164,8 +164,8 @@ def _results_of_step(algorithm, model, started, batch, view):
     yield ('gradient', 'a gradient like the parameters',
            trees.difference(result[1], params))
   if algorithm.trains:
-    yield ('trains', 'a tree of bool scalars, like the parameters or the upper '
-           'levels of their tree', _no_prefix(
+    yield ('trains', 'a tree of bool scalars with the structure of the '
+           'parameters, or a prefix of it', _no_prefix(
                algorithm.trains(params, batch, view), params))
   yield ('transform_grads', 'a tree like its gradient', trees.difference(
       algorithm.transform_grads(params, view), params))
@@ -217,20 +217,17 @@ def _results_of_loss(loss, started):
 
 def _no_metrics(metrics):
   """Returns the metrics that are no numbers or arrays with a name, or ''."""
-  others = {name: x for name, x in metrics.items() if not isinstance(
-      name, str) or not all(map(trees.is_array, jax.tree.leaves(x)))}
-  return f'{", ".join(map(repr, others))}'
+  return ', '.join(repr(name) for name, x in metrics.items() if not isinstance(
+      name, str) or not all(map(trees.is_array, jax.tree.leaves(x))))
 
 
 def _no_prefix(is_trained, params):
   """Returns what is no tree of bool scalars for the parameters, or ''."""
   try:
-    leaves = jax.tree.leaves(jax.tree.broadcast(is_trained, params))
+    is_valid = not trees.difference(jax.tree.broadcast(is_trained, params),
+                                    jax.tree.map(lambda x: True, params))
   except ValueError:  # another structure
-    leaves = [None]
-  is_valid = all(trees.is_array(x) and jnp.shape(x) == ()
-                 and jnp.issubdtype(jnp.result_type(x), jnp.bool_)
-                 for x in leaves)
+    is_valid = False
   return '' if is_valid else f'{trees.shapes(is_trained)}'
 
 

@@ -107,7 +107,8 @@ def from_valid(config: Config, dataset: Dataset | None = None,
       **{name: getattr(config, name) for name in SETTINGS},
       'optimizer': config.optimizer, 'topology': registry.topology_of(config),
       'data': dataset, 'clients': parts.clients, 'model': network,
-      'groups': _groups(config), 'augmentation': _augmentation(config, dataset),
+      'groups': _groups(config), 'augmentation': parts_lib.make(
+          'augmentation', config.augmentation, dataset=dataset),
       'algorithm': algorithm, 'rounds': _with_dropout(config, rounds),
       'learning_rate': learning_rates.make(config),
       'planned_rounds': config.num_rounds,
@@ -123,10 +124,6 @@ def from_valid(config: Config, dataset: Dataset | None = None,
   if rounds.needs_history:  # errors in a user's function show at once
     processes.run_on_first_process(lambda: made.first_cohorts(1))
   return made
-
-
-def _augmentation(config, dataset):
-  return parts_lib.make('augmentation', config.augmentation, dataset=dataset)
 
 
 def _as_seen(config, parts, dataset):

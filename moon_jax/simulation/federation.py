@@ -264,11 +264,10 @@ class Federation:
     known = min(1 if self.rounds.needs_history else num_rounds,
                 self.num_rounds or num_rounds)
     begin = selection.begin(self.num_clients)
-    first, *others = (begin._replace(num_rounds=np.array(index))
-                      for index in range(known))
-    # The first one is checked, and all are when they train.
-    return [self.cohort(first),
-            *(self.rounds.next(history, self.run) for history in others)]
+    # The first one is checked here, and all are when they train.
+    return [(self.rounds.next if index else self.rounds.cohort)(
+        begin._replace(num_rounds=np.array(index)), self.run)
+            for index in range(known)]
 
   def hparams(self, round_index: int = 0) -> dict[str, float]:
     """Returns the hyperparameters that are arrays in the compiled program.

@@ -135,7 +135,9 @@ class Space(NamedTuple):
     require(self.size is None or count <= self.size, '', f'a search of {count} '
             'trials needs as many combinations of values', self.size,
             'Try fewer, or more values')
-    drawn = self._draws()
+    streams = {name: self._values(name) for name in self.axes}
+    drawn = ({name: next(values) for name, values in streams.items()}
+             for _ in itertools.count())
     first = [*itertools.islice(drawn, count)]
     others: Iterator = itertools.islice(drawn, _MAX_DRAWS * count)
     if self.size is not None:
@@ -150,12 +152,6 @@ class Space(NamedTuple):
                 'Try fewer, or widen a range')
       found.append(settings)
     return found
-
-  def _draws(self) -> Iterator[dict[str, Any]]:
-    """Yields the settings of each trial, without end."""
-    draws = {name: self._values(name) for name in self.axes}
-    while True:
-      yield {name: next(values) for name, values in draws.items()}
 
   def _values(self, name: str) -> Iterator[Any]:
     """Yields the values of a setting in each trial."""
