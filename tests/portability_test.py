@@ -174,7 +174,7 @@ def test_paths_with_drives_are_arguments(written, path):
 
 @pytest.mark.parametrize('text, message', [
     ("file(path='C:\\new data\\t.txt')", r'write / or \\\\ instead of \\'),
-    ("'moon(mu=5)'", 'remove the quotes, which are double in cmd.exe')])
+    ("'moon(mu=5)'", 'remove the inner quotes; cmd.exe of Windows takes only')])
 def test_quotes_that_windows_reads_otherwise_are_refused(text, message):
   with pytest.raises(UserError, match=message):
     parts.parse('cohort', text)

@@ -111,7 +111,7 @@ def from_valid(config: Config, dataset: Dataset | None = None,
           'augmentation', config.augmentation, dataset=dataset),
       'algorithm': algorithm, 'rounds': _with_dropout(config, rounds),
       'learning_rate': learning_rates.make(config),
-      'planned_rounds': config.num_rounds,
+      'planned_rounds': config.num_rounds, 'init_variables': init_variables,
       'input_noise_std': _input_noise_std(config, parts, dataset),
       'validation': parts.validation, 'test_sets': test_sets,
       'metrics': metric_functions.from_flag(config.metrics),
@@ -119,8 +119,7 @@ def from_valid(config: Config, dataset: Dataset | None = None,
       'keep_local_models': config.save_local_models,
       # Examples that stay in a file are read round by round.
       'shard_data': (
-          config.shard_data or mapped.is_mapped(dataset.train_inputs)),
-      'init_variables': init_variables})
+          config.shard_data or mapped.is_mapped(dataset.train_inputs))})
   if rounds.needs_history:  # errors in a user's function show at once
     processes.run_on_first_process(lambda: made.first_cohorts(1))
   return made
