@@ -11,7 +11,8 @@ so later changes of the code do not affect them. Runs, and on Linux their
 sessions, have low priority. The cores are divided among --jobs runs; on two
 cores, two runs at a time are 1.3 times as fast as one after another. SIGTERM or
 Ctrl-C stops all runs, which lose at most the current round; their exit statuses
-are printed, and the same command resumes them. --status prints the progress of
+are printed, and the same command resumes them. Runs of the tables in
+experiments/results/full are not trained again. --status prints the progress of
 each run. --collect adds the config, metrics and summary of finished runs to the
 tables of a directory (experiments/kept.py), without this machine's paths.
 --pack writes the newest checkpoint of each unfinished run, so that another
@@ -75,7 +76,8 @@ def main() -> None:
   elif args.pack:
     pack(args.out, args.pack, runs)
   elif args.data_dir and args.code:
-    runs = of_commit(args.code, runs)
+    runs = [run for run in of_commit(args.code, runs) if not is_finished(
+        kept.directory('full') / run.name, run)]
     args.out.mkdir(parents=True, exist_ok=True)
     unpack(UNFINISHED, args.out, runs)
     os.nice(19)
@@ -179,11 +181,13 @@ def rounds_done(workdir: pathlib.Path) -> int:
 
 
 def is_finished(workdir: pathlib.Path, run: Run) -> bool:
-  """Returns whether a run diverged or has all its rounds.
+  """Returns whether a run diverged or has all its rounds, or a search ended.
 
   Question 2 extends runs of question 1, which stay finished in the meantime.
   """
   if any((workdir / name).exists() for name in (_DIVERGED, 'diverged.json')):
+    return True
+  if any(workdir.glob('tuning/*/tune.csv')):  # of experiments/full/tuned.py
     return True
   config = workdir / 'config.json'
   if config.exists() and rounds_done(workdir) >= run.num_rounds and (
