@@ -26,6 +26,7 @@ from experiments import kept
 from experiments import where_to_begin as where_lib
 from experiments.full import findings
 from experiments.full import report as full_report
+from experiments.full import tuned
 from experiments.full.analysis import CHANCE
 from experiments.full.report import markdown
 from moon_jax import train
@@ -884,6 +885,7 @@ BLOCKS: dict[str, Callable[[], str]] = {  # that are no function's name
         _measured('cross_device')),
     'kernels': lambda: kernel_counts.table(
         _measured('kernel_counts')).rstrip(),
+    'tuned_comparison': tuned.report,
     'full': full_report.everything,
     'verdicts': full_report.summary}
 
