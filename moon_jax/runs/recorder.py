@@ -437,8 +437,9 @@ def metrics_line(config, simulation, record, interrupt, progress):
       line |= simulation.evaluate(*wait)
     line |= summary_lib.privacy_spent(config, simulation, done)
   if is_due(config.client_eval_every, done, config):
-    with progress.busy(
-        f'round {done}: evaluating the local models {on_test}'):
+    models = ('the models of all clients' if federation.evaluate_all else
+              f'the local models {on_test}')
+    with progress.busy(f'round {done}: evaluating {models}'):
       line |= simulation.evaluate_clients()
   if federation.metrics and (clash := line.keys() & record.metrics.keys()):
     raise UserError(f'metrics={config.metrics}', 'must record other names than '

@@ -472,11 +472,10 @@ def _check_client_tests(federation):
   _check_is(ClientTests, 'client_tests', tests,
             'a moon_jax.data.client_tests.ClientTests',
             'None holds out no examples')
-  is_list = isinstance(tests.indices, Sequence) and not isinstance(
-      tests.indices, str)
-  require(is_list, '', 'client_tests.indices must list the held-out examples '
-          'of each client', _short(tests.indices),
-          'moon_jax.client_tests.hold_out makes them')
+  if isinstance(tests.indices, str) or not isinstance(tests.indices, Sequence):
+    raise UserError('', 'client_tests.indices must list the held-out examples '
+                    'of each client', _short(tests.indices),
+                    'moon_jax.client_tests.hold_out makes them')
   require(tests.part in PARTS, '',
           f'client_tests.part must be one of {", ".join(PARTS)}',
           repr(tests.part))

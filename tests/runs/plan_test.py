@@ -57,6 +57,22 @@ def test_facts_about_the_splits_decide_which_runs_share_a_program(tmp_path):
   assert units_of(configs, tmp_path).planned(0) == [[0], [1]]
 
 
+def test_runs_with_equal_functions_are_traced_once(tmp_path, monkeypatch):
+  calls = []
+  for name in ('trace', '_reads_examples'):
+    monkeypatch.setattr(
+        round_spec, name, lambda *args, name=name, function=getattr(
+            round_spec, name): calls.append(name) or function(*args))
+  configs = [changed(algorithm='fedavg_ft', client_eval='all', seed=seed,
+                     client_eval_every=1, client_test_fraction=.2)
+             for seed in range(3)]
+  specs = [*units_of(configs, tmp_path).specs(range(3))]
+  assert sorted(calls) == ['_reads_examples', 'trace']
+  assert [spec.reads_examples for spec in specs] == [True] * 3
+  assert not any(spec.program.algorithm.made_of[-1:] == ('with_last_model',)
+                 for spec in specs)
+
+
 @pytest.mark.long
 def test_a_plan_holds_few_federations(tmp_path, monkeypatch):
   """Those of 1,000 runs of CIFAR-10 would take 0.4 GB."""
