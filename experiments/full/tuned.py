@@ -10,7 +10,7 @@ those that OUT and experiments/results/tuned_comparison lack, as
 `experiments.full.run` trains runs: CLONE is a clone at COMMIT. A search that is
 stopped continues with the same command. The second adds the trials and the runs
 with new seeds of finished searches to the tables. The last one prints the
-results.
+results, for each Dirichlet parameter when all its searches have ended.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import re
 import statistics
 import tempfile
 import tomllib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -37,20 +37,24 @@ from moon_jax.config import parts
 from moon_jax.config.methods import METHODS
 from moon_jax.results import paired, read, stats
 from moon_jax.results.paired import Comparison
+from moon_jax.runs import values
 from moon_jax.tuning import search as search_lib
 from moon_jax.view.text import fixed
 
 FILE = pathlib.Path(__file__).parent.parent / 'tuned_comparison.toml'
 TABLES = kept.RESULTS / 'tuned_comparison'
 COMMIT = 'c98889b4b897ad6cc0e2d95330b83b8f839b61f5'  # of the code
-SEEDS = 1, 2, 3  # of what is tested; trials have seed 0
-_PERSONAL_BASELINE = 'FedAvg-FT'
-_ENDPOINTS = 'test_accuracy', 'personal_heldout_accuracy'  # personal: second
+SEEDS = 1, 2, 3, 4, 5  # of what is tested; trials have seed 0
+NUM_TRIALS = 9  # of a search
+LAST = 3  # evaluations whose mean accuracy is the endpoint
+# What chooses and what is tested, of methods with one model and personal ones.
+_CHOOSES = 'validation_accuracy', 'validation_personal_accuracy'
+_ENDPOINTS = 'test_accuracy', 'personal_heldout_accuracy'
 _TITLES = {
     'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
     'moon': 'MOON', 'feddyn': 'FedDyn', 'fedntd': 'FedNTD', 'fedsam': 'FedSAM',
     'fedexp': 'FedExP', 'fedadam': 'FedAdam', 'fedrs': 'FedRS',
-    'fedlc': 'FedLC', 'fedavg_ft': _PERSONAL_BASELINE, 'fedper': 'FedPer',
+    'fedlc': 'FedLC', 'fedavg_ft': 'FedAvg-FT', 'fedper': 'FedPer',
     'fedrep': 'FedRep', 'ditto': 'Ditto', 'fedbabu': 'FedBABU', 'apfl': 'APFL'}
 
 
@@ -61,6 +65,7 @@ class Search(NamedTuple):
   method: str
   beta: str
   is_personal: bool
+  settings: dict[str, Any]  # that are not tuned
   ranges: dict[str, str]  # by setting
   run: Run  # its command
 
@@ -75,8 +80,8 @@ class Result(NamedTuple):
   search: Search
   chosen: dict[str, float]  # by setting; {} if all trials diverged
   accuracies: tuple[float, ...]  # percent, by SEEDS; () if nothing is chosen
-  diverged: int  # how many of them are of diverged runs
-  trials: tuple[int, int]  # how many there were, and how many diverged
+  failed: int  # how many of them have an evaluation that counts as chance
+  trials_failed: int  # how many trials have no value that could be chosen
 
   @property
   def mean(self) -> float:
@@ -97,47 +102,59 @@ class Tested(NamedTuple):
 def searches() -> tuple[Search, ...]:
   """Returns the searches of the file, those of Dirichlet 0.5 first."""
   common = tomllib.loads(FILE.read_text(encoding='utf-8'))
-  blocks = common.pop('runs')
-  shared, splits = common.pop('search'), common.pop('partition')
+  blocks, shared = common.pop('runs'), common.pop('search')
+  splits, commands = common.pop('partition'), [
+      f'--{name}={common.pop(name)}' for name in ('tune', 'tune_seeds')]
   for name in 'title', 'flagfile':  # `run.start` gives the flag file
     del common[name]
   found = []
   for split in reversed(splits):
     beta = f'{parts.parse("partition", split).arguments[0][1]:g}'
     for block in blocks:
-      algorithm = parts.parse('algorithm', block['algorithm'])
-      method = 'fedadam' if block.get('server') == 'adam' else algorithm.name
+      algorithm = parts.parse('algorithm', block['algorithm']).name
+      method = 'fedadam' if block.get('server') == 'adam' else algorithm
       ranges = {**shared, **block.get('search', {})}
       settings = {**common, 'partition': split, **{
           name: x for name, x in block.items() if name != 'search'}}
       found.append(Search(
           f'{method}-beta{beta}', method, beta,
-          METHODS[algorithm.name].kind == 'personal', ranges, Run(
+          METHODS[algorithm].kind == 'personal', settings, ranges, Run(
               f'{method}-beta{beta}', (
                   *(f'--{name}={str(x).lower() if isinstance(x, bool) else x}'
-                    for name, x in settings.items()),
+                    for name, x in settings.items()), *commands,
                   *(f'--search={name}={x}' for name, x in ranges.items()),
-                  '--checkpoint_every=10'), common['num_rounds'], COMMIT)))
+                  f'--checkpoint_every={common["eval_every"]}'),
+              common['num_rounds'], COMMIT)))
   return tuple(found)
 
 
 def collect(out: pathlib.Path, to: pathlib.Path) -> None:
   """Adds all runs of the finished searches in `out` to the tables in `to`."""
   with tempfile.TemporaryDirectory() as copies:
-    made, commits = {}, {}
+    made = {}
     for search in searches():
-      for table in (out / search.name).glob('tuning/*/tune.csv'):
-        trials = pd.read_csv(table)
-        trials['count'] = trials.groupby('is_trial').cumcount() + 1
-        for row in trials.to_dict('records'):
-          name = f'{search.name}-' + (f'trial{row["count"]}' if row['is_trial']
-                                      else f'seed{row["seed"]}')
-          made[name] = pathlib.Path(copies, name)
-          keep.copy(out / search.name / pathlib.Path(row['workdir']).name,
-                    made[name])
-          commits[name] = search.run.commit
-        print(f'{search.name}: {len(trials)} runs')
-    kept.add(made, to, commits)
+      if run_lib.is_finished(out / search.name, search.run):
+        made |= _copied(search, out, pathlib.Path(copies))
+        print(search.name)
+    results({name: read.read(path) for name, path in made.items()})  # checks
+    kept.add(made, to, dict.fromkeys(made, COMMIT))
+
+
+def _copied(search, out, to):
+  """Copies the runs of a finished search; returns their places by name."""
+  commit = (out / f'{search.name}.commit').read_text().strip()
+  if commit != COMMIT:
+    raise ValueError(f'{search.name} was trained at {commit}')
+  table, = (out / search.name).glob('tuning/*/tune.csv')
+  made: dict[str, pathlib.Path] = {}
+  for row in pd.read_csv(table).to_dict('records'):
+    name = f'seed{row["seed"]}'
+    if row['is_trial']:
+      name = f'trial{sum("-trial" in other for other in made) + 1}'
+    made[f'{search.name}-{name}'] = to / f'{search.name}-{name}'
+    keep.copy(out / search.name / pathlib.Path(row['workdir']).name,
+              to / f'{search.name}-{name}')
+  return made
 
 
 def results(runs: Mapping[str, read.Run]) -> list[Result]:
@@ -151,87 +168,98 @@ def results(runs: Mapping[str, read.Run]) -> list[Result]:
 
 def _result(search, runs):
   trials = [run for name, run in runs.items() if name.startswith('trial')]
-  ended = len(trials), sum(run.state.kind == 'diverged' for run in trials)
   tested = [runs[f'seed{seed}'] for seed in SEEDS if f'seed{seed}' in runs]
-  if not tested:
-    if ended[1] < ended[0]:
-      raise ValueError(f'{search.name} has trials that did not diverge, but no '
-                       'run with a new seed')
-    return Result(search, {}, (), 0, ended)
-  if len(tested) < len(SEEDS):
-    raise ValueError(f'{search.name} lacks runs of the seeds {SEEDS}')
-  settings = [{name: _value(run, name) for name in search.ranges}
-              for run in tested]
-  if any(other != settings[0] for other in settings):
-    raise ValueError(f'{search.name} was tested with different settings: '
-                     f'{settings}')
-  values = [_accuracy(run, _ENDPOINTS[search.is_personal]) for run in tested]
-  return Result(search, settings[0],
-                tuple(CHANCE if x is None else x for x in values),
-                sum(x is None for x in values), ended)
+  for run in runs.values():
+    for name, given in search.settings.items():
+      if not values.is_value(run.config, name, given):
+        raise ValueError(f'{run.path} has {name}='
+                         f'{getattr(run.config, name)} instead of {given}')
+  failed = sum(_last(run, _CHOOSES[search.is_personal]) is None
+               for run in trials)
+  if len(trials) != NUM_TRIALS or len(tested) != (
+      0 if failed == NUM_TRIALS else len(SEEDS)):
+    raise ValueError(f'{search.name} has {len(trials)} trials, of which '
+                     f'{failed} diverged, and {len(tested)} runs of new seeds')
+  chosen = [{name: values.get(run.config, name) for name in search.ranges}
+            for run in tested]
+  if any(other != chosen[0] for other in chosen):
+    raise ValueError(f'{search.name} was tested with several settings: '
+                     f'{chosen}')
+  accuracies = [_endpoint(run, _ENDPOINTS[search.is_personal])
+                for run in tested]
+  return Result(search, chosen[0] if chosen else {},
+                tuple(mean for mean, _ in accuracies),
+                sum(has_failed for _, has_failed in accuracies), failed)
 
 
-def _value(run, name):
-  kind, _, argument = name.partition('.')
-  value = getattr(run.config, kind)
-  return run.config.args(kind)[argument] if argument else value
+def _last(run, metric):
+  """Returns a metric after the last round; None if there is no number."""
+  return None if run.state.kind == 'diverged' else run.lines[-1][metric]
 
 
-def _accuracy(run, metric):
-  """Returns the accuracy after the last round, in percent; None if diverged.
+def _endpoint(run, metric):
+  """Returns the mean of the last evaluations, in percent, and if one failed.
 
-  It is null in a line, too, if the loss of a client's model is not finite.
+  An evaluation without a number, of a loss that is not finite, counts as
+  chance, and so does a run that diverged.
   """
   if run.state.kind == 'diverged':
-    return None
+    return CHANCE, True
   if len(run.lines) < run.config.num_rounds:
     raise ValueError(f'{run.path} has {len(run.lines)} of '
                      f'{run.config.num_rounds} rounds')
-  value = run.lines[-1][metric]
-  return None if value is None else 100 * value
+  last = [line[metric] for line in run.lines if metric in line][-LAST:]
+  return (statistics.fmean(CHANCE if x is None else 100 * x for x in last),
+          None in last)
 
 
-def family(found: list[Result], beta: str, is_personal: bool) -> list[Tested]:
-  """Returns the tests of a family, the baseline first; [] if a search lacks.
+def tests(found: list[Result], beta: str) -> list[Tested]:
+  """Returns the family of a Dirichlet parameter; [] if a search lacks.
 
-  A method without a result and a difference without a p-value, as of equal
-  accuracies, count as p = 1.
+  Methods with one model are compared with FedAvg, personal ones with FedAvg-FT.
+  These two come first, without a test. A method without a result and a
+  difference without a p-value, as of equal accuracies, count as p = 1.
   """
-  members = [x for x in found if x.search.beta == beta
-             and x.search.is_personal == is_personal]
-  planned = [x for x in searches() if x.beta == beta
-             and x.is_personal == is_personal]
-  if len(members) < len(planned):
+  members = [x for x in found if x.search.beta == beta]
+  if len(members) < sum(x.beta == beta for x in searches()):
     return []
-  baseline, *others = members
-  of_pairs = [
-      paired.compare(x.accuracies, baseline.accuracies)
-      if x.accuracies and baseline.accuracies else Comparison() for x in others]
+  is_baseline = lambda x: x.search.method in ('fedavg', 'fedavg_ft')
+  baselines = {x.search.is_personal: x for x in members if is_baseline(x)}
+  others = [x for x in members if not is_baseline(x)]
+  differences = [_difference(x, baselines[x.search.is_personal])
+                 for x in others]
   holm = paired.holm([1. if math.isnan(c.p_value) else c.p_value
-                      for c in of_pairs])
-  return [Tested(baseline, Comparison(), math.nan, ''), *(
-      Tested(x, c, p, 'open' if p >= paired.LEVEL else
-             'higher' if c.mean > 0 else 'lower')
-      for x, c, p in zip(others, of_pairs, holm))]
+                      for c in differences])
+  return [*(Tested(x, Comparison(), math.nan, '') for x in baselines.values()),
+          *(Tested(x, c, p, 'open' if p >= paired.LEVEL else
+                   'higher' if c.mean > 0 else 'lower')
+            for x, c, p in zip(others, differences, holm))]
+
+
+def _difference(new, baseline):
+  if not (new.accuracies and baseline.accuracies):
+    return Comparison()
+  return paired.compare(new.accuracies, baseline.accuracies)
 
 
 def table(tested: list[Tested]) -> str:
-  """Returns a family as a Markdown table: the baseline, then by accuracy."""
-  baseline, *others = tested
+  """Returns methods of a family as a Markdown table, in the order of the file.
+
+  The first one is the baseline.
+  """
   rows = [['method', 'chosen', 'trials that diverged', 'accuracy, %',
-           f'minus {baseline.result.search.title}, points',
+           f'minus {tested[0].result.search.title}, points',
            '95% interval, unadjusted', 'p, Holm', 'verdict']]
-  for (search, chosen, accuracies, diverged, trials), c, p, verdict in [
-      baseline, *sorted(others, key=lambda x: (
-          not x.result.accuracies, -x.result.mean))]:
+  for (search, chosen, accuracies, failed, trials_failed), c, p, verdict in (
+      tested):
     rows.append([
         search.title, ', '.join(
             f'{name.removeprefix("algorithm.").replace("_", " ")} {value:g}'
             + ' (at the edge)' * _is_edge(search, name, value)
             for name, value in chosen.items()) or 'nothing',
-        f'{trials[1]} of {trials[0]}',
+        f'{trials_failed} of {NUM_TRIALS}',
         stats.mean_and_std(accuracies, 1, missing='no result')
-        + f' ({diverged} diverged)' * bool(diverged),
+        + f' ({failed} diverged)' * bool(failed),
         fixed(c.mean, 1, '+') if c.differences else '',
         stats.interval_text(c.low, c.high), stats.p_text(p), verdict])
   return markdown(rows)
@@ -247,16 +275,18 @@ def kept_results() -> list[Result]:
 
 
 def report() -> str:
-  """Returns the tables of the families that have all their searches."""
+  """Returns the tables of the Dirichlet parameters that are complete."""
   found = kept_results()
-  texts = [f'{len(found)} of {len(searches())} searches have ended. A family '
-           'is shown when all its searches have.']
+  texts = [f'{len(found)} of {len(searches())} searches have ended. Results of '
+           'a Dirichlet parameter are shown when all its searches have.']
   for beta in dict.fromkeys(x.beta for x in searches()):
+    tested = tests(found, beta)
     for is_personal, words in enumerate((
         'accuracy of the global model on the test images',
         "mean accuracy of the clients' models on their test images")):
-      if tested := family(found, beta, bool(is_personal)):
-        texts += [f'Dirichlet {beta}, {words}:', table(tested)]
+      if rows := [x for x in tested
+                  if x.result.search.is_personal == is_personal]:
+        texts += [f'Dirichlet {beta}, {words}:', table(rows)]
   return '\n\n'.join(texts)
 
 

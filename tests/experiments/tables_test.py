@@ -97,12 +97,12 @@ def test_the_tuned_comparison_has_one_budget_for_all_methods():
       blocks, blocks.file.keys['tune'], [], 3, 'runs').arms
   assert len({arm.name for arm in arms}) == len(arms) == 34
   assert [*map(str, {str(arm.tuner.forecast()): 0 for arm in arms})] == [
-      '{10: 9, 30: 3, 90: 1}']
+      '{8: 9, 24: 3, 72: 1}']
   rates = [[trial.settings['learning_rate'] for trial in arm.tuner.ask()]
            for arm in arms]
   assert rates == [[
-      0.1708, 0.1747, 0.2834, 0.005064, 0.01132, 0.003412, 0.03237, 0.0352,
-      0.05753]] * 34
+      0.06512, 0.06624, 0.09575, 0.004469, 0.008247, 0.003309, 0.01835, 0.01956,
+      0.02844]] * 34
   assert {arm.config.algorithm.name for arm in arms
           if arm.part == 'validation_personal'} == {
               'fedavg_ft', 'fedper', 'fedrep', 'ditto', 'fedbabu', 'apfl'}

@@ -1,5 +1,7 @@
 """Tests of the tuned comparison on made-up runs."""
 
+import json
+import shutil
 import subprocess
 import sys
 
@@ -12,40 +14,55 @@ from experiments import kept
 from experiments.full import run as run_lib
 from experiments.full import tuned
 from moon_jax.results import read
+from moon_jax.tuning import search as search_lib
 from support import made_runs
 from support.docs_pages import ROOT
 
 GLOBAL, PERSONAL = ([x for x in tuned.searches() if x.beta == '0.5'
                      and x.is_personal == kind] for kind in (False, True))
+BASELINES = GLOBAL[0], PERSONAL[0]
 
 
-def settings(search):
+def fields_of(search):
   """Returns fields of a configuration with a value of each range."""
-  axes = {name: tuned.search_lib.axis(name, text, name).at(.5)
-          for name, text in search.ranges.items()}
-  fields = {'learning_rate': axes.pop('learning_rate'), 'algorithm': next(
-      x for x in search.run.flags if x.startswith('--algorithm'))[12:]}
-  if search.method == 'fedadam':
-    fields['server'] = 'adam'
-  for name, value in axes.items():
+  fields = {**search.settings, 'seed': 0}
+  for name, text in search.ranges.items():
+    value = tuned.values.show(search_lib.axis(name, text, name).at(.5))
     kind, _, argument = name.partition('.')
-    fields[kind] += f'({argument}={value})'
+    if argument:
+      call = fields[kind].rstrip(')')
+      fields[kind] = f'{call}{", " if "(" in call else "("}{argument}={value})'
+    else:
+      fields[name] = float(value)
   return fields
 
 
-def write(root, search, accuracies, diverged=(), **others):
-  """Writes the runs of a search: its trials, and percents by seed."""
-  metric = tuned._ENDPOINTS[search.is_personal]
-  fields = {'num_rounds': 4} | settings(search)
-  for trial in (1, 2):
-    made_runs.write(root / f'{search.name}-trial{trial}', [.1],
-                    is_finished=False, **fields)
+def write_run(path, search, values, diverged='', **others):
+  """Writes a run with values of its last evaluations, percents or None."""
+  fields = fields_of(search) | others
+  made_runs.write(path, [.05] * fields['num_rounds'], diverged=diverged,
+                  **fields)
+  lines = [json.loads(line) for line in (
+      path / 'metrics.jsonl').read_text().splitlines()]
+  ends = range(len(lines), len(lines) - 8 * len(values), -8)
+  for line in lines:
+    line.pop('test_accuracy')
+    if line['round'] in ends:
+      value = values[ends.index(line['round'])]
+      for name in (tuned._ENDPOINTS[search.is_personal],
+                   tuned._CHOOSES[search.is_personal]):
+        line[name] = value if value is None else value / 100
+  (path / 'metrics.jsonl').write_text(''.join(
+      json.dumps(line) + '\n' for line in lines))
+
+
+def write(root, search, accuracies):
+  """Writes the runs of a search: nine trials, and percents by seed."""
+  for trial in range(1, 10):
+    write_run(root / f'{search.name}-trial{trial}', search, [10.])
   for seed, value in zip(tuned.SEEDS, accuracies):
-    path = root / f'{search.name}-seed{seed}'
-    made_runs.write(
-        path, [.05], seed=seed, more={metric: value if value is None else
-                                      value / 100},
-        diverged='nan' * (seed in diverged), **fields | others)
+    write_run(root / f'{search.name}-seed{seed}', search,
+              [value, value + 3, value - 3, 0.], seed=seed)
 
 
 def read_all(root):
@@ -54,7 +71,6 @@ def read_all(root):
 
 def test_the_searches_are_those_of_the_amendment():
   assert [len(x) for x in (GLOBAL, PERSONAL, tuned.searches())] == [11, 6, 34]
-  assert GLOBAL[0].title == 'FedAvg' and PERSONAL[0].title == 'FedAvg-FT'
   assert {len(x.ranges) for x in tuned.searches()} == {1, 2}
   text = (tuned.FILE.parent / 'full' / 'AMENDMENT_4.md').read_text()
   assert f'commit {tuned.COMMIT},' in text
@@ -67,103 +83,120 @@ def holm(p):
   return adjusted
 
 
-@pytest.mark.parametrize('members', [GLOBAL, PERSONAL])
-def test_a_family_has_its_baseline_and_holms_p(tmp_path, members):
-  rng = np.random.default_rng(0)
-  base = np.array([60., 61, 62])
-  values = [base, *(base + i - 1 + rng.normal(size=3) / (50 if i in (3, 4)
-                                                         else 1)
-                    for i in range(1, len(members)))]
-  for search, accuracies in zip(members, values):
-    write(tmp_path, search, accuracies.tolist())
-  found = tuned.family(
-      tuned.results(read_all(tmp_path)), '0.5', members is PERSONAL)
-  d = [x - base for x in values[1:]]
-  p = [scipy_stats.ttest_1samp(x, 0).pvalue for x in d]
-  assert [x.result.search for x in found] == members
-  np.testing.assert_allclose([x.comparison.mean for x in found[1:]],
-                             np.mean(d, 1))
-  np.testing.assert_allclose([x.holm_p for x in found[1:]], holm(p))
-  assert [x.verdict for x in found] == ['', *(
-      'open' if q >= .05 else 'higher' for q in holm(p))]
-  assert {'open', 'higher'} <= {x.verdict for x in found}
-  rows = tuned.table(found).splitlines()[2:]
-  assert rows[0].startswith(f'| {members[0].title} | learning rate 0.03')
-  assert rows[0].count('61.0 ± 1.0') == 1
-  order = np.argsort([-x.mean() for x in values[1:]])
-  assert [row.split(' | ')[0][2:] for row in rows[1:]] == [
-      members[i + 1].title for i in order]
+def test_a_family_has_two_baselines_and_holms_p(tmp_path):
+  rng, base = np.random.default_rng(0), np.array([60., 61, 62, 63, 64])
+  members, made = [*GLOBAL, *PERSONAL], {}
+  for i, search in enumerate(members):
+    made[search.name] = base + 10 * search.is_personal
+    if search not in BASELINES:
+      made[search.name] += i - 8 + rng.normal(size=5) * (.05 if i % 4 == 2 else 3)
+    write(tmp_path, search, made[search.name].tolist())
+  found = tuned.tests(tuned.results(read_all(tmp_path)), '0.5')
+  others = [x for x in members if x not in BASELINES]
+  d = [made[x.name] - made[BASELINES[x.is_personal].name] for x in others]
+  p = holm([scipy_stats.ttest_1samp(x, 0).pvalue for x in d])
+  assert [x.result.search for x in found] == [*BASELINES, *others]
+  assert [x.verdict for x in found[:2]] == ['', '']
+  np.testing.assert_allclose(
+      [x.comparison.mean for x in found[2:]], np.mean(d, 1))
+  np.testing.assert_allclose([x.holm_p for x in found[2:]], p)
+  verdicts = ['open' if q >= .05 else 'higher' if x.mean() > 0 else 'lower'
+              for q, x in zip(p, d)]
+  assert [x.verdict for x in found[2:]] == verdicts
+  assert {*verdicts} == {'open', 'higher', 'lower'}
+  rows = [row.split(' | ') for row in tuned.table(
+      [x for x in found if not x.result.search.is_personal]).splitlines()[2:]]
+  assert [row[0][2:] for row in rows] == [x.title for x in GLOBAL]
+  assert rows[0][1:4] == ['learning rate 0.01732', '0 of 9', '62.0 ± 1.6']
+  assert rows[0][-1] == ' |' and rows[1][4] == f'{d[0].mean():+.1f}'
+  assert tuned.tests(tuned.results(read_all(tmp_path)), '0.1') == []
 
 
 def test_a_family_is_not_shown_before_its_last_search(tmp_path):
-  for search in GLOBAL[1:]:
-    write(tmp_path, search, [60., 61, 62])
-  runs = read_all(tmp_path)
-  assert len(tuned.results(runs)) == 10
-  assert tuned.family(tuned.results(runs), '0.5', False) == []
+  for search in (*GLOBAL, *PERSONAL[1:]):
+    write(tmp_path, search, [60.] * 5)
+  found = tuned.results(read_all(tmp_path))
+  assert len(found) == 16 and tuned.tests(found, '0.5') == []
 
 
 def test_divergence_is_chance_and_no_result_is_no_difference(tmp_path):
   fedavg, fedprox, scaffold, *others = GLOBAL
-  write(tmp_path, fedavg, [60., 61, 63])
-  write(tmp_path, fedprox, [70., 71, 72], diverged=(2,))
-  for trial in (1, 2):
-    made_runs.write(tmp_path / f'{scaffold.name}-trial{trial}', [.1],
-                    diverged='nan', num_rounds=4, **settings(scaffold))
-  for search in others:
-    write(tmp_path, search, [60., 61, 63])  # equal: no p-value
+  write(tmp_path, fedavg, [60., 61, 63, 64, 65])
+  write(tmp_path, fedprox, [70., 71, 72, 73])
+  write_run(tmp_path / f'{fedprox.name}-seed5', fedprox, [75.], seed=5,
+            diverged='nan')
+  for trial in range(1, 10):
+    write_run(tmp_path / f'{scaffold.name}-trial{trial}', scaffold, [10.],
+              diverged='nan')
+  for search in (*others, *PERSONAL):
+    write(tmp_path, search, [60., 61, 63, 64, 65])  # equal: no p-value
   found = tuned.results(read_all(tmp_path))
-  assert found[1].accuracies == pytest.approx((70, 10, 72))
-  assert found[1].diverged == 1
-  tested = tuned.family(found, '0.5', False)
-  p = scipy_stats.ttest_rel([70, 10, 72], [60, 61, 63]).pvalue
-  assert tested[1].holm_p == pytest.approx(min(1, 10 * p))
-  assert {x.holm_p for x in tested[2:]} == {1.}
-  assert {x.verdict for x in tested[1:]} == {'open'}
+  assert found[1].accuracies == pytest.approx((70, 71, 72, 73, 10))
+  assert (found[1].failed, found[2].trials_failed) == (1, 9)
+  tested = tuned.tests(found, '0.5')
+  p = scipy_stats.ttest_rel([70, 71, 72, 73, 10], [60, 61, 63, 64, 65]).pvalue
+  assert tested[2].holm_p == pytest.approx(min(1, 15 * p))
+  assert {x.holm_p for x in tested[3:]} == {1.}
+  assert {x.verdict for x in tested[2:]} == {'open'}
   rows = {row.split(' | ')[0][2:]: row
           for row in tuned.table(tested).splitlines()}
-  assert '| nothing | 2 of 2 | no result |' in rows['SCAFFOLD']
+  assert '| nothing | 9 of 9 | no result |' in rows['SCAFFOLD']
   assert '(1 diverged)' in rows['FedProx']
-  assert list(rows)[-1] == 'SCAFFOLD'
 
 
-def test_a_client_that_diverged_makes_the_mean_over_clients_chance(tmp_path):
-  write(tmp_path, PERSONAL[1], [80., None, 82])
+def test_an_evaluation_with_a_client_that_diverged_is_chance(tmp_path):
+  """So are trials that end with one: they were not chosen."""
+  search = PERSONAL[1]
+  write(tmp_path, search, [80., 81, 82, 83, 84])
+  for name, values in (('seed2', [None, 70., 40., 0.]), ('trial4', [None])):
+    shutil.rmtree(tmp_path / f'{search.name}-{name}')
+    write_run(tmp_path / f'{search.name}-{name}', search, values,
+              seed=2 * (name == 'seed2'))
   found, = tuned.results(read_all(tmp_path))
-  assert found.accuracies == pytest.approx((80, 10, 82))
-  assert found.diverged == 1
+  assert found.accuracies == pytest.approx((80, 40, 82, 83, 84))
+  assert (found.failed, found.trials_failed) == (1, 1)
 
 
-@pytest.mark.parametrize('change, words', [
-    ('setting', 'different settings'), ('seed', 'lacks runs of the seeds'),
-    ('rounds', 'has 3 of 4 rounds'), ('none', 'no run with a new seed')])
-def test_runs_that_are_not_of_one_search_are_refused(tmp_path, change, words):
+@pytest.mark.parametrize('name, change, words', [
+    ('seed3', {'learning_rate': .02}, 'several settings'),
+    ('seed3', None, '9 trials, of which 0 diverged, and 4 runs of new seeds'),
+    ('trial2', None, '8 trials'),
+    ('seed3', {'num_rounds': 64}, 'num_rounds=64 instead of 72'),
+    ('trial2', {'partition': 'iid'}, 'partition=iid instead of dirichlet'),
+    ('trial2', {'algorithm': 'fedprox(mu=0.01)'}, 'instead of moon')])
+def test_runs_that_are_not_of_one_search_are_refused(
+    tmp_path, name, change, words):
   search = GLOBAL[3]
-  write(tmp_path, search, [] if change == 'none' else [60., 61, 62][
-      :2 if change == 'seed' else 3])
-  if change in ('setting', 'rounds'):
-    path = tmp_path / f'{search.name}-seed3'
-    for file in path.iterdir():
-      file.unlink()
-    path.rmdir()
-    fields = settings(search) | {'num_rounds': 4}
-    made_runs.write(path, [.1] * 3 if change == 'rounds' else [.1], seed=3,
-                    is_finished=change == 'setting', **fields | (
-                        {'learning_rate': .2} if change == 'setting' else {}))
+  write(tmp_path, search, [60.] * 5)
+  shutil.rmtree(tmp_path / f'{search.name}-{name}')
+  if change:
+    write_run(tmp_path / f'{search.name}-{name}', search, [60.] * 4,
+              seed=3 * (name == 'seed3'), **change)
   with pytest.raises(ValueError, match=words):
+    tuned.results(read_all(tmp_path))
+
+
+def test_an_unfinished_run_is_refused(tmp_path):
+  search = GLOBAL[0]
+  write(tmp_path, search, [60.] * 5)
+  path = tmp_path / f'{search.name}-seed3' / 'metrics.jsonl'
+  path.with_name('summary.json').unlink()
+  path.write_text(''.join(path.read_text().splitlines(True)[:-1]))
+  with pytest.raises(ValueError, match='has 71 of 72 rounds'):
     tuned.results(read_all(tmp_path))
 
 
 def test_finished_searches_are_collected_and_not_trained_again(
     tmp_path, monkeypatch):
   search, other = GLOBAL[0], GLOBAL[1]
-  root, fields = tmp_path / 'out' / search.name, settings(search)
-  rows = [(True, 0, 'a'), (True, 0, 'b'), (False, 1, 'c'), (False, 2, 'd'),
-          (False, 3, 'e')]
+  out = tmp_path / 'out'
+  root, rows = out / search.name, [
+      *((True, 0, f'a{i}') for i in range(9)),
+      *((False, seed, f'b{seed}') for seed in tuned.SEEDS)]
   for is_trial, seed, name in rows:
-    made_runs.write(root / name, [.1], is_finished=not is_trial, seed=seed,
-                    num_rounds=4, **fields)
-  made_runs.write(tmp_path / 'out' / other.name / 'a', [.1], is_finished=False)
+    write_run(root / name, search, [50. + seed] * 3, seed=seed)
+  write_run(out / other.name / 'a', other, [10.])
+  (out / f'{search.name}.commit').write_text(f'{tuned.COMMIT}\n')
   table = root / 'tuning' / 'x' / 'tune.csv'
   assert not run_lib.is_finished(root, search.run)
   table.parent.mkdir(parents=True)
@@ -172,7 +205,7 @@ def test_finished_searches_are_collected_and_not_trained_again(
                 for is_trial, seed, name in rows]).to_csv(table, index=False)
   assert run_lib.is_finished(root, search.run)
   tables = tmp_path / 'tuned_comparison'
-  tuned.collect(tmp_path / 'out', tables)
+  tuned.collect(out, tables)
   monkeypatch.setattr(kept, 'RESULTS', tmp_path)
   monkeypatch.setattr(tuned, 'TABLES', tables)
   kept.runs.cache_clear()
@@ -181,8 +214,9 @@ def test_finished_searches_are_collected_and_not_trained_again(
     found, = tuned.kept_results()
     assert set(kept.runs('tuned_comparison')) == {
         f'{search.name}-{x}' for x in (
-            'trial1', 'trial2', 'seed1', 'seed2', 'seed3')}
-    assert found.accuracies == pytest.approx((10, 10, 10))
+            *(f'trial{i}' for i in range(1, 10)),
+            *(f'seed{seed}' for seed in tuned.SEEDS))}
+    assert found.accuracies == pytest.approx((51, 52, 53, 54, 55))
     assert tuned.report().startswith('1 of 34 searches')
     trained = []
     monkeypatch.setattr(run_lib, 'of_commit', lambda _, runs: runs)
@@ -198,6 +232,9 @@ def test_finished_searches_are_collected_and_not_trained_again(
   finally:
     kept.runs.cache_clear()
     kept.directory.cache_clear()
+  (out / f'{search.name}.commit').write_text('abc\n')
+  with pytest.raises(ValueError, match='was trained at abc'):
+    tuned.collect(out, tables)
 
 
 @pytest.mark.parametrize('search', [GLOBAL[8], PERSONAL[0]],
@@ -209,5 +246,5 @@ def test_a_search_has_the_trials_of_the_amendment(tmp_path, search):
        *search.run.flags, '--dataset=digits', '--model=mlp', '--dry_run'],
       cwd=ROOT, capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
-  assert ('trials: 9 up to round 10, 3 up to round 30, 1 up to round 90, 210 '
-          'rounds; new seeds: 3 up to round 90, 270 rounds') in done.stdout
+  assert ('trials: 9 up to round 8, 3 up to round 24, 1 up to round 72, 168 '
+          'rounds; new seeds: 5 up to round 72, 360 rounds') in done.stdout
