@@ -52,9 +52,12 @@ class Outcomes(NamedTuple):
 
     Otherwise NaN logits would count as predictions of class 0.
     """
-    return self._replace(metrics={
-        metric: np.where(np.isfinite(self.loss), sum_C, np.nan)
-        for metric, sum_C in self.metrics.items()})
+    is_known_C = np.isfinite(self.loss)
+    of_known = lambda metrics: {
+        name: np.where(is_known_C, x_C, np.nan)
+        for name, x_C in metrics.items()}
+    return self._replace(
+        metrics=of_known(self.metrics), values=of_known(self.values))
 
 
 def per_client(client_N: np.ndarray, outcomes_N: Outcomes,
@@ -130,7 +133,9 @@ def over_clients(name: str, outcomes: Outcomes,
   metrics, loss_sum, counts, _ = outcomes
   values = {}
   for metric, x_C in outcomes.own_values().items():
-    x_C = x_C[np.isfinite(x_C)]
+    # Without a value of a client that diverged the others have no mean.
+    x_C = x_C[np.isfinite(x_C)] if np.isfinite(loss_sum).all() else (
+        np.full(1, np.nan))
     if len(x_C):
       values |= {metric: x_C.mean(), f'{metric}_std': x_C.std(),
                  **_worst(metric, x_C)}

@@ -566,7 +566,7 @@ class Evaluator:
     ) if 'logits' in results else {}
     return {name: client_metrics.per_client(
         client_J[has_J], results[f'local_{name}'].select(has_J), counts
-        ).known()._replace(values=values if name == 'heldout' else {})
+        )._replace(values=values if name == 'heldout' else {}).known()
             for name, counts in self._own_counts.items()}
 
   def _held_out_by(self, client_J, name='heldout'):

@@ -110,11 +110,14 @@ def _best_5(name, logits):
 def ece(logits: np.ndarray, labels: np.ndarray) -> float:
   """Returns the expected calibration error, with 15 bins of equal width.
 
-  The mean over examples of |accuracy - confidence| of their bin of confidence.
+  The mean over examples of |accuracy - confidence| of their bin of confidence;
+  NaN if a confidence is.
   Source: Guo et al., ICML 2017, https://arxiv.org/abs/1706.04599.
   """
   exp = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
   confidence = exp.max(1) / exp.sum(1)
+  if np.isnan(confidence).any():  # it has no bin
+    return math.nan
   is_correct = logits.argmax(1) == labels
   bin_of = np.ceil(confidence * _NUM_BINS).astype(int) - 1  # (low, high]
   gaps = np.bincount(bin_of, is_correct - confidence, _NUM_BINS)

@@ -85,6 +85,13 @@ def test_the_calibration_error_equals_a_plain_loop(case):
   assert metrics.ece(logits, labels) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize('logit', [np.nan, np.inf])
+def test_a_confidence_that_is_no_number_has_no_calibration_error(logit):
+  logits = np.zeros((4, 3), np.float32)
+  logits[1] = logit
+  assert np.isnan(metrics.ece(logits, np.zeros(4, int)))
+
+
 def test_a_confidence_between_two_bins_is_in_the_lower_one():
   """1/3 ends the fifth of 15 bins, and the second example is in the sixth."""
   logits = np.array([[0., 0, 0], [.1, 0, 0]])
