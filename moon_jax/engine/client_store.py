@@ -17,6 +17,7 @@ import numpy as np
 from moon_jax.distributed import devices
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.schedule import Jobs
+from moon_jax.errors import UserError
 
 _ALL_PROCESSES = -1  # the owner of a row that every process has
 
@@ -105,12 +106,20 @@ class RunStores:
     return jax.tree.map(lambda *x: np.concatenate(x)[order], *parts)
 
   def write(self, run_J: np.ndarray, client_J: np.ndarray, rows: Any) -> None:
-    """Replaces the state of clients by rows, [J, ...]."""
-    leaves = jax.tree.leaves(rows)
-    for run in np.unique(run_J):
-      at = np.flatnonzero(run_J == run)
-      write(self.stores[run], np.zeros_like(at), client_J[at],
-            [np.asarray(x_J)[at] for x_J in leaves])
+    """Replaces the state of clients by rows, [J, ...], of all runs or none."""
+    leaves, written = jax.tree.leaves(rows), []
+    may_fail = any(isinstance(store, DiskClients) for store in self.stores)
+    try:
+      for run in np.unique(run_J):
+        at = np.flatnonzero(run_J == run)
+        place = self.stores[run], np.zeros_like(at), client_J[at]
+        before = jax.tree.leaves(read(*place)) if may_fail else []
+        write(*place, [np.asarray(x_J)[at] for x_J in leaves])
+        written.append((place, before))
+    except UserError:  # a full disk, on which the old rows have their space
+      for place, before in written:
+        write(*place, before)
+      raise
 
 
 class Owners:

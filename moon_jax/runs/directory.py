@@ -121,6 +121,11 @@ class Workdir:
             or not 0 < 2 * every < len(lines), where, 'must hold checkpoints',
             f'none next to metrics of {len(lines)} rounds',
             f'Restore checkpoints/ {other}')
+    require(has_checkpoints or not has_summary or self.summary(), where,
+            'must hold a checkpoint of the finished run, which '
+            f'{setting("num_rounds", self._config.num_rounds)} extends',
+            f'none, and results of {len(lines)} rounds', 'Restore checkpoints/ '
+            + other)
     return there
 
   def lock(self) -> None:

@@ -145,7 +145,8 @@ class Recorder:
       self._checkpoints.open()
     self._selection.lines = processes.run_on_first_process(cut)
     if restored:
-      self.simulation.restore(state)
+      self.simulation.program.restore(
+          self.simulation.index, state, takes_over=True)
     if note['trained']:
       self.trained = RoundRecord(**note['trained'])
     self.num_lost = max(num_lines - self.simulation.rounds_done, 0)

@@ -262,9 +262,11 @@ class Program:
 
   def _check(self, indices):
     count = len(self.runs)
-    if not len(indices) or not all(0 <= index < count for index in indices):
+    if not len(indices) or not all(
+        0 <= index < count for index in indices) or (
+            len({*indices}) < len(indices)):
       raise UserError('runs', f'must be 0 to {count - 1}, the indices of one '
-                      'or more federations', list(indices))
+                      'or more federations, each once', list(indices))
 
   @property
   def _clients(self):
@@ -387,8 +389,9 @@ class Program:
           is_personal=np.full_like(table.is_personal, keeps_models))
     self._owners.bring(state.clients, table.jobs)
     shared, clients_J, metrics = self._round.start(state, hparams, table, data)
-    self.planner.prepare([  # while the devices are busy
-        None if index is None else index + 1 for index in rounds])
+    with contextlib.suppress(Exception):  # the next round raises it, if any
+      self.planner.prepare([  # while the devices are busy
+          None if index is None else index + 1 for index in rounds])
     wait(functools.partial(devices.wait, metrics))
     last = LastRound(
         table, data, devices.read(metrics._replace(models_J=()), self.mesh),
@@ -584,8 +587,11 @@ class Program:
     self._gather_clients()
     return state_lib.on_host(self.state(run))
 
-  def restore(self, run: int, state: State) -> None:
-    """Sets the state of a run; see `Simulation.restore`."""
+  def restore(self, run: int, state: State, takes_over: bool = False) -> None:
+    """Sets the state of a run; see `Simulation.restore`.
+
+    If it `takes_over`, later rounds change the arrays of clients in `state`.
+    """
     if not isinstance(state, State):
       raise UserError('', 'restore needs a result of state_on_host',
                       type(state).__name__, 'Take one of such a run')
@@ -596,6 +602,15 @@ class Program:
       raise UserError(
           '', 'restore needs a state of a run with the same selection of '
           'clients', f'a history of {shapes[0]} and not {shapes[1]} clients',
+          'Take the state of such a run')
+    if not (takes_over or isinstance(state.clients, DiskClients)):
+      state = state._replace(clients=jax.tree.map(np.array, state.clients))
+    kinds = [x.shape if isinstance(x, DiskClients) else jax.tree.map(
+        np.shape, x) for x in (state.clients, own.clients)]
+    if kinds[0] != kinds[1]:
+      raise UserError(
+          '', 'restore needs a state of a run with the same clients, method '
+          'and client_state', f'{kinds[0]} and not {kinds[1]}',
           'Take the state of such a run')
     state = state_lib.from_host(
         state._replace(history=()), self.state(run)._replace(history=()))

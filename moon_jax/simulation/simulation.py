@@ -262,9 +262,11 @@ class Simulation:
   def restore(self, state: State) -> None:
     """Sets the state to a result of `state_on_host`, equal in all processes.
 
+    Later rounds do not change `state`, unless client state is on disk.
+
     Raises:
-      UserError: if only one of the runs selects clients by their history, or
-        of another number of clients.
+      UserError: if only one of the runs selects clients by their history, or if
+        the state of clients is of other clients or another method.
     """
     self.program.restore(self.index, state)
 

@@ -122,10 +122,15 @@ class Trials(Runs):
                      root, call)
 
   def result(self, index: int) -> dict[str, Any] | None:
-    """Returns the result of a run, also of one that pauses."""
+    """Returns the result of a run, also of one that pauses.
+
+    A run that was stopped after its last round has none before it is finished.
+    """
     found, rounds = super().result(index), self._trials[index][1].rounds
-    if found is None and len(self.runs[index].workdir.lines()) >= rounds:
-      return {'workdir': str(self.runs[index].workdir.path)}
+    run = self.runs[index]
+    if found is None and rounds < run.config.num_rounds and (
+        len(run.workdir.lines()) >= rounds):
+      return {'workdir': str(run.workdir.path)}
     return found
 
   def rounds_left(self, index: int) -> int:

@@ -45,6 +45,25 @@ def test_it_equals_arrays_in_memory(rounds):
                  in_memory, rows)
 
 
+def test_rows_of_several_runs_are_written_or_none(tmp_path, monkeypatch):
+  """The disk is full when the second of three runs is written."""
+  one = lambda run: jax.tree.map(lambda x: x[run:run + 1], LIKE)
+  stores = [DiskClients(one(0), 4, tmp_path), client_store.filled(one(1), 4),
+            DiskClients(one(1), 4, tmp_path)]
+  both = client_store.joined(stores)
+  run, client = np.array([0, 1, 2, 0]), np.array([1, 1, 1, 3])
+  both.write(run, client, rows_of(run, client, 1))
+
+  def full(*_):
+    raise UserError('client_state=disk', 'needs space')
+
+  monkeypatch.setattr(stores[2], 'write', full)
+  with pytest.raises(UserError, match='needs space'):
+    both.write(run, client, rows_of(run, client, 2))
+  jax.tree.map(np.testing.assert_array_equal, both.read(run, client),
+               rows_of(run, client, 1))
+
+
 def test_only_rows_that_were_written_take_space(tmp_path):
   like = {'w': np.zeros((1, 2**18), np.float32)}
   clients = DiskClients(like, 10**6, tmp_path / 'none' / 'yet')

@@ -102,6 +102,16 @@ def test_more_rounds_extend_the_run_in_workdir(
   assert lines_of(shorter) == whole and lines_of(longer) == whole[:2]
 
 
+def test_a_run_without_checkpoints_is_not_extended(tmp_path):
+  """It would begin again, without the results that it has."""
+  run.run(at(tmp_path, num_rounds=1, checkpoint_every=0))
+  before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+  with pytest.raises(UserError, match='a checkpoint of the finished run, which '
+                     'num_rounds=2 extends; got none'):
+    run.run(at(tmp_path, num_rounds=2, checkpoint_every=0))
+  assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize('local_epochs', [1, 2])  # 2: frozen models once
 def test_padding_is_nobodys_example(local_epochs, tmp_path):

@@ -355,6 +355,13 @@ def test_rows_of_runs_go_to_others_without_compiling(compilations):
       program.replace(0, make(**known | changes))
 
 
+def test_a_run_trains_one_round_at_a_time():
+  program = Program(three())
+  with pytest.raises(mj.UserError, match=r'each once; got \[0, 0\]'):
+    program.run_round([0, 0])
+  assert [run.rounds_done for run in program.runs] == [0, 0, 0]
+
+
 def test_states_move_between_programs_and_runs_have_unlike_rounds():
   """A run resumes beside one that begins, and then resumes alone."""
   program = Program(three())

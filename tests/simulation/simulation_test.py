@@ -82,6 +82,39 @@ def test_noise_is_on_training_inputs_alone():
   assert noisy[0] != clean[0] and noisy[1] == clean[1]
 
 
+def test_a_state_can_be_restored_again_and_again():
+  """Later rounds do not write into it."""
+  make = lambda **changes: tiny_federation.make(
+      algorithm=mj.scaffold(3), optimizer='sgd(momentum=0, weight_decay=0)',
+      **changes)
+  simulation = Simulation(make())
+  simulation.run(1)
+  state = jax.tree.map(np.array, simulation.state_on_host())
+  lines = []
+  for _ in range(3):
+    simulation.restore(state)
+    lines.append([record.metrics for record in simulation.run(2)])
+  assert lines[0] == lines[1] == lines[2]
+  assert simulation.rounds_done == 3
+  others = Simulation(tiny_federation.make(algorithm=mj.ditto()))
+  with pytest.raises(UserError, match='the same clients, method'):
+    others.restore(state)
+  with pytest.raises(UserError, match='the same clients, method'):
+    Simulation(make(client_state='disk')).restore(state)
+
+
+def test_the_last_round_of_own_rounds_needs_no_next_one():
+  """Rounds that do not say how many they are; the one after it is an error."""
+  cohorts = [[0, 1], [1, 2], [0, 2]]
+  simulation = Simulation(tiny_federation.make(rounds=rounds.Rounds(
+      lambda history, run: rounds.Cohort.of(
+          cohorts[int(history.num_rounds)]), cohort_size=2)))
+  simulation.run(3)
+  assert simulation.rounds_done == 3
+  with pytest.raises(IndexError):
+    simulation.run_round()
+
+
 def test_a_restored_run_has_no_local_models():
   """Those of the last round are not those of the restored state."""
   simulation = Simulation(tiny_federation.make(

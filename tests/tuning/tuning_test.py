@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import random
 import re
+import shutil
 
 import jax
 import numpy as np
@@ -104,6 +105,19 @@ def test_the_page_of_runs_has_their_trials(whole, tmp_path):
   assert row['seed'] == '1'
   assert 'of 4 trials over their number and over learning_rate' in page
   assert len(list((tmp_path / 'index').glob('tuning-*.svg'))) == 1
+
+
+def test_a_run_that_was_stopped_after_its_last_round_is_finished(
+    whole, tmp_path):
+  """It has all its lines, and neither a summary nor a model."""
+  path, *_ = whole
+  shutil.copytree(path, tmp_path, dirs_exist_ok=True)
+  *_, tested = rows_of(tmp_path)
+  for name in ('summary.json', 'model.safetensors'):
+    (tmp_path / tested['workdir'] / name).unlink()
+  text = tune(tmp_path, *TUNED)
+  assert rows_of(tmp_path) == rows_of(path) and 'diverged' not in text
+  assert (tmp_path / tested['workdir'] / 'summary.json').exists()
 
 
 def test_a_trial_that_continued_is_the_run_alone(whole, tmp_path):
