@@ -20,7 +20,7 @@ from moon_jax import trees, user_code
 from moon_jax.algorithms import updates
 from moon_jax.config.parts import checked, NonNegative, Positive
 from moon_jax.data import attackers
-from moon_jax.errors import UserError
+from moon_jax.errors import require, UserError
 
 _LARGEST = 0.9999  # probability for z of hostile majorities, 3.7 deviations
 
@@ -72,12 +72,17 @@ def make(craft: Craft, num_attackers: int, num_clients: int,
 
   They are drawn from the seed: `moon_jax.data.attackers` returns them.
 
+  Raises:
+    UserError: if there are not so many clients.
+
   Examples:
     >>> attack = moon_jax.attacks.make(
     ...     moon_jax.attacks.sign_flip(), 2, num_clients=10)
     >>> algorithm = moon_jax.robust.with_rule(
     ...     moon_jax.fedavg(), moon_jax.robust.median(), attack)
   """
+  require(0 <= num_attackers <= num_clients, 'num_attackers', 'must be from 0 '
+          f'to num_clients={num_clients}', num_attackers, 'Give fewer')
   return Attack(craft, num_attackers, num_clients,
                 {'attack_seed': attackers.as_hparam(seed)})
 

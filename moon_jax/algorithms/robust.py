@@ -506,7 +506,9 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
   needs: dict[str, Any] = (
       {} if cohort_size is None else {'cohort_size': cohort_size})
   if rule.trusted is not None:
-    needs['all_clients'] = True
+    needs |= {'all_clients': True, 'trusted_client': rule.trusted}
+  if attack is not None:
+    needs['clients_of_attack'] = attack.num_clients
   return wrap(
       algorithm, 'with_rule', send=send, receive=receive,
       init_server=lambda variables: rule.init(zeros(variables)),

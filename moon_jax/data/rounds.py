@@ -86,6 +86,7 @@ class Rounds(NamedTuple):
     needs_history: whether `next` reads more of the history than `num_rounds`.
       Then rounds are planned one by one, by the first process.
     loses_updates: whether the server may not receive the update of a client.
+    skips_clients: whether a client of a round may fail before it trains.
     num_dropouts: how often `with_dropout` was applied.
     has_partial_work: whether clients may take a part of their local steps.
     max_staleness: the largest staleness of an update; the algorithm must be one
@@ -100,6 +101,7 @@ class Rounds(NamedTuple):
   cohorts: Sequence[Sequence[int]] | None = None
   needs_history: bool = False
   loses_updates: bool = False
+  skips_clients: bool = False
   num_dropouts: int = 0
   has_partial_work: bool = False
   max_staleness: int | None = None
@@ -347,8 +349,9 @@ def with_dropout(rounds: Rounds, rate: float,
     return cohort._replace(lost=[
         fail or lost for fail, lost in zip(fails, cohort.lost)])
 
-  return rounds._replace(next=next_, loses_updates=True,
-                         num_dropouts=rounds.num_dropouts + 1)
+  return rounds._replace(
+      next=next_, loses_updates=True, num_dropouts=rounds.num_dropouts + 1,
+      skips_clients=rounds.skips_clients or stage == 'before_training')
 
 
 def _is_integer(value):

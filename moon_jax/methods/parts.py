@@ -42,7 +42,7 @@ def with_personal_part(split: Split) -> Algorithm:
   return fedavg()._replace(
       init_client=lambda variables: split(variables)[1],
       start=lambda view: merge(view.variables, view.client),
-      finish=finish, aggregate=aggregate,
+      finish=finish, aggregate=aggregate, made_of=('with_personal_part',),
       local_model=lambda trained, view: merge(
           trained, split(view.variables)[1]),
       personal_model=lambda trained, view: trained)

@@ -39,6 +39,8 @@ _PART = 2**22  # numbers that are looked at side by side
 _MAX_NORMALIZED, _MAX_SIZE = 100, 10
 _MIN_SIZE = 1e-3  # of these limits
 
+# Needs that are no settings: of `_check_rounds` and `_check_robust`.
+_OTHER_NEEDS = 'all_clients', 'clients_of_attack', 'trusted_client'
 _MAX_SHOWN = 80  # characters of a value in a message
 _REPR = reprlib.Repr()
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _MAX_SHOWN
@@ -68,6 +70,7 @@ def check(federation: Any) -> None:
     limits.check(federation)
     _check_parts(federation)
     _check_needs(federation)
+    _check_robust(federation)
     federation.hparams()
     require(federation.shard_data or not mapped.is_mapped(
         federation.data.train_inputs), 'shard_data', 'must be True for '
@@ -276,14 +279,26 @@ def _check_algorithm(federation):
             f'must be {requirement}', value, f'{usual} is usual')
 
 
+def _check_robust(federation):
+  """Checks that an attack and a rule are made for these clients."""
+  needs, count = federation.algorithm.needs, federation.num_clients
+  attacked = needs.get('clients_of_attack', count)
+  require(attacked == count, '', 'an attack must be made for the clients of '
+          f'the federation, num_clients={count}', attacked,
+          f'Give attacks.make(..., num_clients={count})')
+  trusted = needs.get('trusted_client', 0)
+  require(0 <= trusted < count, 'trusted', f'must be a client from 0 to '
+          f'{count - 1}', trusted, 'Give fltrust(trusted=0)')
+
+
 def _check_needs(federation):
   optimizer = federation.optimizer
   settings = {**vars(federation), 'num_clients': federation.num_clients,
               'cohort_size': federation.cohort_size,
               'optimizer': optimizer.name, **optimizer.hparams}
   for name, needed in federation.algorithm.needs.items():
-    if name == 'all_clients':
-      continue  # see `_check_rounds`
+    if name in _OTHER_NEEDS:
+      continue
     value = settings.get(name)
     flag = f'{name}={needed!r}'
     if name in optimizer.hparams:
@@ -320,6 +335,11 @@ def _check_rounds(federation):
           'rounds that may miss some', 'Remove what makes clients miss rounds, '
           'such as samples or selections of clients, a deadline, tiers, or '
           'times at which clients are available, or choose another algorithm')
+  require(not rounds.skips_clients or (
+      'with_compressed_download' not in algorithm.made_of), 'algorithm',
+          'needs clients that receive each message of the server, from which '
+          'they build the model', "with_dropout(stage='before_training')",
+          "Give stage='after_training', or no compressed downloads")
   least = algorithm.min_received
   fewest = min(rounds.sizes(
       federation.planned_rounds, federation.num_clients))
@@ -377,6 +397,20 @@ def check_server_models(
           'have no privacy of examples with a topology that chooses models by '
           'losses, which have no noise', 'with_private_gradients',
           'Remove one of them')
+  require(not topology.needs_losses or (
+      'with_personal_part' not in algorithm.made_of), 'algorithm', 'must send '
+          'the whole network with a topology that chooses models by their '
+          'losses: those of a part that clients keep never train at the server',
+          algorithm.source or 'one that keeps a part', 'Use another one')
+  require(topology.is_fixed or 'fedadmm' not in algorithm.made_of, 'algorithm',
+          'must not be fedadmm, which sends the difference from the last model '
+          'of a client, where clients change their server model', 'fedadmm',
+          'Use another one')
+  changes = [name for name in algorithm.made_of if name == 'with_compression']
+  changes += ['an attack'] * ('clients_of_attack' in algorithm.needs)
+  require(not (topology.needs_updates and changes), 'topology', 'must not read '
+          'updates if clients send others than they trained',
+          ' and '.join(changes), 'Remove one of them')
   require('num_clients' not in algorithm.needs, 'algorithm', 'must not depend '
           f'on the number of clients {several}, each trained by some of them',
           algorithm.source or 'one that does', 'Use fedavg, fedprox or moon')

@@ -158,11 +158,11 @@ def cfl(num_clients: FromRun[Count], clusters: Count,
     all_M = jnp.arange(clusters)
     is_of_MJ = jobs.is_received[None] & (jobs.model[None] == all_M[:, None])
     norm_J = jnp.sqrt(jnp.diagonal(gram_JJ))
-    scale_J = jnp.maximum(norm_J, jnp.finfo(float).tiny)
+    scale_J = jnp.maximum(norm_J, jnp.finfo(jnp.float32).tiny)
     halves = _halves(gram_JJ / scale_J[:, None] / scale_J[None], is_of_MJ)
     weight_MJ = jnp.where(is_of_MJ, jobs.weight[None], 0)
     weight_MJ /= jnp.maximum(
-        weight_MJ.sum(1, keepdims=True), jnp.finfo(float).tiny)
+        weight_MJ.sum(1, keepdims=True), jnp.finfo(jnp.float32).tiny)
     mean_M = jnp.sqrt(jnp.maximum(0, jnp.einsum(
         'mj,jk,mk->m', weight_MJ, gram_JJ, weight_MJ, precision='highest')))
     splits_M = (halves.cosine_M > _APART) & (mean_M < eps1) & (

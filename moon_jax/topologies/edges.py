@@ -38,7 +38,8 @@ def hierarchical(num_clients: FromRun[Count], edges: Count,
 
   def mix(mixing):
     weight_M = mixing.state + mixing.weight
-    share_M = weight_M / jnp.maximum(weight_M.sum(), jnp.finfo(float).tiny)
+    share_M = weight_M / jnp.maximum(
+        weight_M.sum(), jnp.finfo(jnp.float32).tiny)
     is_cloud = ((mixing.round + 1) % period == 0) & (weight_M.sum() > 0)
     models = jax.tree.map(lambda x_M: jnp.where(is_cloud, jnp.einsum(
         'm,m...->...', share_M, x_M, precision='highest'), x_M), mixing.models)

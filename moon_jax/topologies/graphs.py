@@ -122,7 +122,7 @@ def gossip(num_clients: FromRun[Count], seed: FromRun[int],
 
   Decentralized SGD: Lian et al., Can Decentralized Algorithms Outperform
   Centralized Algorithms?, NeurIPS 2017, https://arxiv.org/abs/1705.09056. With
-  a complete graph and all clients it is FedAvg with equal weights.
+  a complete graph and all clients, "train_mix" is FedAvg with equal weights.
 
   Args:
     graph: the edges: ring, torus, complete, regular(degree),
@@ -130,17 +130,19 @@ def gossip(num_clients: FromRun[Count], seed: FromRun[int],
     steps: number of averaging steps after each round.
     order: "train_mix" averages the trained models; "mix_train" averages those
       before training and adds each node's own update, as in Lian et al.
+      Running statistics are averages of the trained models in both.
   """
   nodes = neighbours(edges_of(graph, num_clients, seed), num_clients)
 
   def mix(mixing):
+    trained, start = mixing.models, mixing.start['params']
+    if order == 'train_mix':
+      return _mixed(averaged(trained, nodes, mixing.weight > 0, steps))
     models = averaged(
-        mixing.models if order == 'train_mix' else mixing.start, nodes,
-        mixing.weight > 0, steps)
-    if order == 'mix_train':
-      models = jax.tree.map(lambda x, y, start: x + (y - start), models,
-                            mixing.models, mixing.start)
-    return _mixed(models)
+        {**trained, 'params': start}, nodes, mixing.weight > 0, steps)
+    return _mixed({**models, 'params': jax.tree.map(
+        lambda x, y, start: x + (y - start), models['params'],
+        trained['params'], start)})
 
   return _of_nodes(num_clients, mix, steps * nodes.is_there_MD.sum()
                    / num_clients)

@@ -235,6 +235,12 @@ def test_downloads_need_all_clients_in_python():
   make([[0, 1, 2], [2, 0, 1]])
   with pytest.raises(UserError, match='needs all 3 clients in each'):
     make([[0, 1, 2], [0, 1]])
+  dropped = lambda stage: tiny_federation.make(
+      algorithm=algorithm, rounds=mj.rounds.with_dropout(
+          mj.rounds.all_clients(), .5, stage))
+  dropped('after_training')
+  with pytest.raises(UserError, match='needs clients that receive each'):
+    dropped('before_training')
 
 
 def test_bytes_of_running_statistics():

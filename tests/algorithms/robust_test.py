@@ -539,12 +539,12 @@ def test_rules_that_could_make_variances_negative_refuse_them(rule):
                    model=fed.linear_model(has_state=True)).round()
 
 
-def federation_of(rule, **settings):
+def federation_of(rule, attack=None, **settings):
   data = mj.load_dataset('digits')
   return mj.Federation(
       data=data, clients=mj.partition.iid(200, 6, seed=0),
       model=mj.mlp(data.num_classes), local_epochs=1, batch_size=32,
-      algorithm=robust.with_rule(mj.fedavg(), rule), **settings)
+      algorithm=robust.with_rule(mj.fedavg(), rule, attack), **settings)
 
 
 def test_too_few_clients_are_an_error():
@@ -580,6 +580,20 @@ def test_fltrust_needs_an_honest_client_in_each_round():
       checks.validate(dataclasses.replace(config, **flags))
   with pytest.raises(UserError, match='needs all 6 clients in each'):
     federation_of(robust.fltrust(), rounds=mj.rounds.listed([[1, 2, 3]]))
+
+
+@pytest.mark.parametrize('made_for', [5, 7])
+def test_an_attack_is_made_for_the_clients_of_the_federation(made_for):
+  attack = attacks.make(attacks.sign_flip(), 2, made_for)
+  with pytest.raises(UserError, match=f'num_clients=6; got {made_for}'):
+    federation_of(robust.median(), attack)
+  with pytest.raises(UserError, match='from 0 to num_clients=3; got 4'):
+    attacks.make(attacks.sign_flip(), 4, 3)
+
+
+def test_fltrust_trusts_a_client_of_the_federation():
+  with pytest.raises(UserError, match='a client from 0 to 5; got 6'):
+    federation_of(robust.fltrust(trusted=6))
 
 
 @pytest.mark.long

@@ -121,6 +121,23 @@ def test_the_start_of_k_means_takes_a_received_model_if_losses_are_nan():
   np.testing.assert_array_equal(mixed.models['params'], [[1.], [9.]])
 
 
+def test_an_update_of_zeros_is_as_far_from_all_others():
+  """Of 0, 1 and -1 the halves have cosines 0 at most: below gamma no split."""
+  models = {'params': np.zeros((2, 1), np.float32)}
+  clusters = {}
+  for gamma in (.6, .8):  # sqrt(1 / 2) is between them
+    topology = mj.topologies.cfl(
+        3, clusters=2, eps1=1e9, eps2=0, gamma=gamma)
+    mixed = jax.jit(topology.mix)(mj.topologies.Mixing(
+        models, models, np.float32([1, 0]), topology.init(), np.int32(1),
+        jax.random.key(0), mj.topologies.Updates(
+            {'params': np.float32([[0.], [1.], [-1.]])}, np.arange(3),
+            np.zeros(3, np.int32), np.full(3, 1 / 3, np.float32),
+            np.ones(3, bool), ())))
+    clusters[gamma] = int(mixed.state[1])
+  assert clusters == {.6: 2, .8: 1}
+
+
 def weights(simulation):
   """Returns W1, b1, W2 and b2 of the models."""
   params = simulation.global_model()['params']

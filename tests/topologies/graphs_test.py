@@ -27,6 +27,25 @@ def test_each_node_sends_to_distinct_others_with_equal_probability():
   assert 60 < (shifts[:, 0] == shifts[:, 1]).sum() < 140  # 100 +- 9
 
 
+def test_running_statistics_of_mix_train_are_averages():
+  """An update that is added to an average may be a negative variance."""
+  start, trained = (
+      {'params': {'w': x[0]}, 'batch_stats': {'var': x[1]}} for x in
+      np.random.default_rng(0).uniform(1, 2, (2, 2, 6)).astype(np.float32))
+  mixed = {order: jax.jit(mj.topologies.gossip(
+      6, 0, order=order).mix)(mj.topologies.Mixing(
+          start=start, models=trained, weight=jnp.ones(6) / 6, state=(),
+          round=0, key=jax.random.key(0))).models
+           for order in ('train_mix', 'mix_train')}
+  average = lambda x: (x + np.roll(x, 1) + np.roll(x, -1)) / 3  # of a ring
+  for order, models in mixed.items():
+    np.testing.assert_allclose(models['batch_stats']['var'], average(
+        trained['batch_stats']['var']), rtol=1e-6)
+    w, begin = trained['params']['w'], start['params']['w']
+    np.testing.assert_allclose(models['params']['w'], average(
+        w) if order == 'train_mix' else average(begin) + w - begin, rtol=1e-6)
+
+
 def test_each_graph_of_an_oracle_is_regular_and_all_pairs_are_as_frequent():
   """With models e_i, what they become are rows of W."""
   topology = mj.topologies.epidemic(6, 2, oracle=True, seed=1)

@@ -290,6 +290,17 @@ def test_clients_are_evaluated_with_the_model_of_their_cluster():
     ({'rounds': mj.rounds.all_clients(), 'algorithm': mj.robust.with_rule(
         fed.fedavg(), mj.robust.krum(1), None, 8)},
      'aggregation must work with a single message .* a rule that needs 5'),
+    ({'algorithm': mj.fedper(head='b')}, 'must send the whole network'),
+    ({'algorithm': mj.fedadmm()}, 'must not be fedadmm'),
+    ({'topology': mj.topologies.cfl(NUM_CLIENTS, 2), 'algorithm': mj.fedadmm()},
+     'must not be fedadmm'),
+    ({'topology': mj.topologies.cfl(NUM_CLIENTS, 2),
+      'algorithm': mj.robust.with_rule(
+          mj.fedavg(), mj.robust.median(), mj.attacks.make(
+              mj.attacks.sign_flip(), 1, NUM_CLIENTS))}, 'got an attack'),
+    ({'topology': mj.topologies.cfl(NUM_CLIENTS, 2),
+      'algorithm': mj.compress.with_compression(
+          mj.fedavg(), mj.compress.sign())}, 'got with_compression'),
     ({'init_variables': {}}, 'init_variables must not be given'),
     ({'new_clients': [np.arange(3)], 'topology': TOPOLOGIES['edges']},
      'new_clients must be empty'),
