@@ -24,9 +24,8 @@ from benchmarks.cross_device import report as cross_device_report
 from benchmarks.peers import report as peers_report
 from experiments import kept
 from experiments import where_to_begin as where_lib
-from experiments.full import findings
+from experiments.full import findings, tuned
 from experiments.full import report as full_report
-from experiments.full import tuned
 from experiments.full.analysis import CHANCE
 from experiments.full.report import markdown
 from moon_jax import train

@@ -16,7 +16,6 @@ results, for each Dirichlet parameter when all its searches have ended.
 import argparse
 from collections.abc import Mapping
 import functools
-import json
 import math
 import os
 import pathlib

@@ -160,7 +160,8 @@ def noisy(labels: np.ndarray, clients: Sequence[np.ndarray],
   """Returns labels, replaced by another class with the `rates` of the clients.
 
   Raises:
-    UserError: if there is one class only.
+    UserError: if there is one class only, or not a rate from 0 to 1 for each
+      client.
 
   Examples:
     >>> labels = np.zeros(8, np.int32)
@@ -170,6 +171,11 @@ def noisy(labels: np.ndarray, clients: Sequence[np.ndarray],
   """
   require(num_classes >= 2, 'rates', 'must be for at least 2 classes',
           num_classes, 'Remove it, as there is no other label')
+  rate_C = np.asarray(rates)
+  require(rate_C.shape == (len(clients),) and np.all(
+      (0 <= rate_C) & (rate_C <= 1)), 'rates', 'must be a number from 0 to 1 '
+          f'for each of the {len(clients)} clients', rates,
+          f'[0.2] * {len(clients)} has the same one for all')
   labels = _copied(labels, num_classes)
   for client, (indices, rate) in enumerate(zip(clients, rates, strict=True)):
     random = np.random.default_rng([seed, client, 0, _NOISE])

@@ -352,9 +352,10 @@ def client_dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
   In random order, clients take one example at a time, from a class drawn from q
   among the classes with examples left. So there is always a split, even for a
   tiny beta, and all examples are used. A client that takes its last examples
-  after some classes have run out has more of the other classes. Sources: Hsu et
-  al., 2019, https://arxiv.org/abs/1909.06335; Acar et al., ICLR 2021,
-  https://arxiv.org/abs/2111.04263.
+  after some classes have run out has more of the other classes. Sources: Acar
+  et al., ICLR 2021, https://arxiv.org/abs/2111.04263; Hsu et al., 2019,
+  https://arxiv.org/abs/1909.06335, whose alpha multiplies the shares of the
+  classes: with K equally frequent classes it is K * beta.
 
   Args:
     beta: concentration. Smaller values give fewer classes per client.
@@ -542,8 +543,11 @@ def turned(images: np.ndarray, clients: Sequence[np.ndarray],
   / `groups` degrees. Clients share no examples.
 
   Raises:
-    UserError: if they are no images, not square, or stay in their file.
+    UserError: if they are no images, not square, or stay in their file; or if
+      `groups` is not 2 or 4.
   """
+  require(groups in (2, 4), 'groups', 'must be 2 or 4, for turns by multiples '
+          'of 90 degrees', groups, 'Give one of them')
   require(images.ndim == 4 and images.shape[1] == images.shape[2], 'partition',
           'needs square images to turn them', f'inputs of shape '
           f'{list(images.shape[1:])}', 'Give another one, such as iid')

@@ -117,6 +117,13 @@ def test_impossible_splits_are_refused(changes, sizes, words):
   assert '\n' not in str(error.value)
 
 
+@pytest.mark.parametrize('size, fraction, expected', [
+    (50, .29, 15), (90, .35, 32), (25, .58, 15), (10, .25, 3), (10, .24, 2)])
+def test_halves_are_rounded_up(size, fraction, expected):
+  _, tests = client_tests.hold_out([np.arange(size)], fraction, 0)
+  assert tests.sizes.tolist() == [expected]
+
+
 @pytest.mark.parametrize('fraction', [20, -.2])
 def test_a_fraction_is_no_percentage(fraction):
   with pytest.raises(UserError, match=f'below 1; got {fraction}'):

@@ -26,6 +26,12 @@ def test_rates_are_equal_or_increase():
         label_shift.noisy(LABELS, CLIENTS, rates, _K, 1))
 
 
+@pytest.mark.parametrize('rates', [.2, [.2], [-.1] * _C, [1.2] * _C])
+def test_rates_are_those_of_the_clients(rates):
+  with pytest.raises(UserError, match='rates must be a number from 0 to 1'):
+    label_shift.noisy(LABELS, CLIENTS, rates, _K, 1)
+
+
 def test_noise_equals_a_plain_loop_and_depends_on_seed_and_client_only():
   rates = [.3] * _C
   noisy = label_shift.noisy(LABELS, CLIENTS, rates, _K, seed=1)

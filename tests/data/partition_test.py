@@ -369,6 +369,12 @@ def test_labels_of_any_integer_type_give_the_same_split(kind):
       np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize('groups', [1, 3, 5])
+def test_images_are_turned_in_two_or_four_groups(groups):
+  with pytest.raises(UserError, match=f'must be 2 or 4.*got {groups}'):
+    partition.turned(np.zeros((6, 8, 8, 1)), [np.arange(6)], groups)
+
+
 def test_images_of_groups_are_turned(digits):
   """Held-out examples too, and nothing else."""
   config = Config(

@@ -89,7 +89,8 @@ def test_a_family_has_two_baselines_and_holms_p(tmp_path):
   for i, search in enumerate(members):
     made[search.name] = base + 10 * search.is_personal
     if search not in BASELINES:
-      made[search.name] += i - 8 + rng.normal(size=5) * (.05 if i % 4 == 2 else 3)
+      made[search.name] += i - 8 + rng.normal(size=5) * (
+          .05 if i % 4 == 2 else 3)
     write(tmp_path, search, made[search.name].tolist())
   found = tuned.tests(tuned.results(read_all(tmp_path)), '0.5')
   others = [x for x in members if x not in BASELINES]
@@ -193,7 +194,7 @@ def test_finished_searches_are_collected_and_not_trained_again(
   root, rows = out / search.name, [
       *((True, 0, f'a{i}') for i in range(9)),
       *((False, seed, f'b{seed}') for seed in tuned.SEEDS)]
-  for is_trial, seed, name in rows:
+  for _, seed, name in rows:
     write_run(root / name, search, [50. + seed] * 3, seed=seed)
   write_run(out / other.name / 'a', other, [10.])
   (out / f'{search.name}.commit').write_text(f'{tuned.COMMIT}\n')

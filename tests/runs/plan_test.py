@@ -59,10 +59,10 @@ def test_facts_about_the_splits_decide_which_runs_share_a_program(tmp_path):
 
 def test_runs_with_equal_functions_are_traced_once(tmp_path, monkeypatch):
   calls = []
-  for name in ('trace', '_reads_examples'):
+  for function in (round_spec.trace, round_spec._reads_examples):
     monkeypatch.setattr(
-        round_spec, name, lambda *args, name=name, function=getattr(
-            round_spec, name): calls.append(name) or function(*args))
+        round_spec, function.__name__, lambda *args, function=function: (
+            calls.append(function.__name__) or function(*args)))
   configs = [changed(algorithm='fedavg_ft', client_eval='all', seed=seed,
                      client_eval_every=1, client_test_fraction=.2)
              for seed in range(3)]
