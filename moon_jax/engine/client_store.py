@@ -8,6 +8,7 @@ back. If several processes run, each client's current row belongs to one.
 """
 
 from collections.abc import Sequence
+import functools
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.schedule import Jobs
 from moon_jax.errors import UserError
 
+_ROWS = 64  # clients whose rows are copied together
 _ALL_PROCESSES = -1  # the owner of a row that every process has
 
 
@@ -59,6 +61,21 @@ def write(clients: Any, run_J: np.ndarray, client_J: np.ndarray,
   for x_RC, x_J in zip(
       jax.tree.leaves(clients), jax.tree.leaves(rows), strict=True):
     x_RC[run_J, client_J] = x_J
+
+
+def copied(clients: Any) -> Any:
+  """Returns a copy of arrays [R, C, ...]; rows of zeros take no memory."""
+  def copy(x_RC):
+    x_RC = np.asarray(x_RC)
+    new_RC = np.zeros(x_RC.shape, x_RC.dtype)
+    for run in range(x_RC.shape[0]):
+      for first in range(0, x_RC.shape[1], _ROWS):
+        at = run, slice(first, first + _ROWS)
+        if x_RC[at].tobytes().strip(b'\0'):
+          new_RC[at] = x_RC[at]
+    return new_RC
+
+  return jax.tree.map(copy, clients)
 
 
 def filled(like: Any, num_clients: int) -> Any:
@@ -107,18 +124,23 @@ class RunStores:
 
   def write(self, run_J: np.ndarray, client_J: np.ndarray, rows: Any) -> None:
     """Replaces the state of clients by rows, [J, ...], of all runs or none."""
-    leaves, written = jax.tree.leaves(rows), []
+    leaves, undo = jax.tree.leaves(rows), []
     may_fail = any(isinstance(store, DiskClients) for store in self.stores)
     try:
       for run in np.unique(run_J):
         at = np.flatnonzero(run_J == run)
-        place = self.stores[run], np.zeros_like(at), client_J[at]
-        before = jax.tree.leaves(read(*place)) if may_fail else []
-        write(*place, [np.asarray(x_J)[at] for x_J in leaves])
-        written.append((place, before))
-    except UserError:  # a full disk, on which the old rows have their space
-      for place, before in written:
-        write(*place, before)
+        store, place = self.stores[run], (np.zeros_like(at), client_J[at])
+        if isinstance(store, DiskClients):
+          back = functools.partial(store.undo, store.mark())
+        elif may_fail:
+          back = functools.partial(
+              write, store, *place, jax.tree.leaves(read(store, *place)))
+        write(store, *place, [np.asarray(x_J)[at] for x_J in leaves])
+        if may_fail:
+          undo.append(back)
+    except UserError:  # a full disk
+      for back in undo:
+        back()
       raise
 
 

@@ -100,6 +100,14 @@ class DiskClients:
     self._free = self._free[len(reused):] + (
         old_J[old_J != _NEVER_WRITTEN].tolist())
 
+  def mark(self) -> Any:
+    """Returns what `undo` needs to take back the next `write`."""
+    return self._place_RC.copy(), self._free, self._num_places
+
+  def undo(self, mark: Any) -> None:
+    """Takes back the one `write` since a mark; needs no space."""
+    self._place_RC, self._free, self._num_places = mark
+
   def written(self) -> tuple[np.ndarray, np.ndarray]:
     """Returns the run and the index of each client that has trained."""
     run, client = np.nonzero(self._place_RC != _NEVER_WRITTEN)

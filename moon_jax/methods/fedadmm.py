@@ -68,5 +68,6 @@ def fedadmm(rho: Positive = 0.01, eta: NonNegative = 1.,
       is_centred=True)._replace(
           init_client=lambda variables: State(
               variables['params'], zeros(variables)),
-          finish=finish, aggregate=aggregate, made_of=('fedadmm',),
+          finish=finish, aggregate=aggregate, made_of=(
+              'fedadmm', *['sends_progress'] * (form == 'paper')),
           hparams={'rho': rho, 'eta': eta})

@@ -124,8 +124,8 @@ class Workdir:
     require(has_checkpoints or not has_summary or self.summary(), where,
             'must hold a checkpoint of the finished run, which '
             f'{setting("num_rounds", self._config.num_rounds)} extends',
-            f'none, and results of {len(lines)} rounds', 'Restore checkpoints/ '
-            + other)
+            f'none, and results of {len(lines)} rounds',
+            f'Name another {setting("workdir")}, or restore checkpoints/')
     return there
 
   def lock(self) -> None:

@@ -402,10 +402,11 @@ def check_server_models(
           'the whole network with a topology that chooses models by their '
           'losses: those of a part that clients keep never train at the server',
           algorithm.source or 'one that keeps a part', 'Use another one')
-  require(topology.is_fixed or 'fedadmm' not in algorithm.made_of, 'algorithm',
-          'must not be fedadmm, which sends the difference from the last model '
-          'of a client, where clients change their server model', 'fedadmm',
-          'Use another one')
+  require(topology.is_fixed or 'sends_progress' not in algorithm.made_of,
+          'algorithm', 'must not send the difference from the last model of a '
+          'client, where clients change their server model',
+          'fedadmm(form=paper)', 'Use fedadmm(form=released), or give '
+          'Topology(is_fixed=True) if no client changes its model')
   changes = [name for name in algorithm.made_of if name == 'with_compression']
   changes += ['an attack'] * ('clients_of_attack' in algorithm.needs)
   require(not (topology.needs_updates and changes), 'topology', 'must not read '

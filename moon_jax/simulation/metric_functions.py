@@ -290,8 +290,9 @@ def client_values(metrics: Mapping[str, Metric],
       except Exception:  # of few examples; the test set shows other errors
         continue
       for key, value in line.items():
-        if isinstance(value, int | float):
-          values.setdefault(key, np.full(num_clients, np.nan))[client] = value
+        if value is None or isinstance(value, int | float):
+          values.setdefault(key, np.full(num_clients, np.nan))[client] = (
+              np.nan if value is None else value)
   return values
 
 

@@ -603,15 +603,16 @@ class Program:
           '', 'restore needs a state of a run with the same selection of '
           'clients', f'a history of {shapes[0]} and not {shapes[1]} clients',
           'Take the state of such a run')
-    if not (takes_over or isinstance(state.clients, DiskClients)):
-      state = state._replace(clients=jax.tree.map(np.array, state.clients))
-    kinds = [x.shape if isinstance(x, DiskClients) else jax.tree.map(
-        np.shape, x) for x in (state.clients, own.clients)]
+    kinds = [(x.shape, jax.tree.map(np.shape, x.initial))
+             if isinstance(x, DiskClients) else jax.tree.map(np.shape, x)
+             for x in (state.clients, own.clients)]
     if kinds[0] != kinds[1]:
       raise UserError(
           '', 'restore needs a state of a run with the same clients, method '
           'and client_state', f'{kinds[0]} and not {kinds[1]}',
           'Take the state of such a run')
+    if not (takes_over or isinstance(state.clients, DiskClients)):
+      state = state._replace(clients=client_store.copied(state.clients))
     state = state_lib.from_host(
         state._replace(history=()), self.state(run)._replace(history=()))
     self._state = state_lib.placed(state_lib.with_row(

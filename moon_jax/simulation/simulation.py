@@ -266,7 +266,8 @@ class Simulation:
 
     Raises:
       UserError: if only one of the runs selects clients by their history, or if
-        the state of clients is of other clients or another method.
+        the state of clients has other shapes, as of other clients or of most
+        other methods.
     """
     self.program.restore(self.index, state)
 

@@ -45,14 +45,18 @@ def test_it_equals_arrays_in_memory(rounds):
                  in_memory, rows)
 
 
-def test_rows_of_several_runs_are_written_or_none(tmp_path, monkeypatch):
-  """The disk is full when the second of three runs is written."""
+@pytest.mark.parametrize('is_first', [True, False])
+def test_rows_of_several_runs_are_written_or_none(
+    tmp_path, monkeypatch, is_first):
+  """The disk is full when the last of three runs is written."""
   one = lambda run: jax.tree.map(lambda x: x[run:run + 1], LIKE)
   stores = [DiskClients(one(0), 4, tmp_path), client_store.filled(one(1), 4),
             DiskClients(one(1), 4, tmp_path)]
   both = client_store.joined(stores)
   run, client = np.array([0, 1, 2, 0]), np.array([1, 1, 1, 3])
-  both.write(run, client, rows_of(run, client, 1))
+  if not is_first:
+    both.write(run, client, rows_of(run, client, 1))
+  before = both.read(run, client)
 
   def full(*_):
     raise UserError('client_state=disk', 'needs space')
@@ -60,8 +64,20 @@ def test_rows_of_several_runs_are_written_or_none(tmp_path, monkeypatch):
   monkeypatch.setattr(stores[2], 'write', full)
   with pytest.raises(UserError, match='needs space'):
     both.write(run, client, rows_of(run, client, 2))
+  jax.tree.map(np.testing.assert_array_equal, both.read(run, client), before)
+  monkeypatch.undo()
+  both.write(run, client, rows_of(run, client, 3))
   jax.tree.map(np.testing.assert_array_equal, both.read(run, client),
-               rows_of(run, client, 1))
+               rows_of(run, client, 3))
+
+
+def test_a_copy_has_equal_rows_and_no_others():
+  x = np.zeros((2, 300, 3), np.float32)
+  x[1, 299], x[0, 7, 2] = 5, -0.
+  copy = client_store.copied({'x': x, 'n': np.ones((2, 300), bool)})
+  assert copy['x'].tobytes() == x.tobytes() and copy['n'].all()
+  copy['x'][0] = 1
+  assert not x[0].any()
 
 
 def test_only_rows_that_were_written_take_space(tmp_path):

@@ -428,13 +428,15 @@ def test_columns_of_a_round_and_of_all_clients():
       line['personal_heldout_f1_worst'] == line['global_heldout_f1_worst'])
 
 
-def test_a_personal_model_that_diverged_has_no_metrics():
+@pytest.mark.parametrize('diverged', [[1], range(NUM_CLIENTS)])
+def test_a_personal_model_that_diverged_has_no_metrics(diverged):
   """NaN logits are no predictions of class 0, and the mean is unknown."""
   tuned = mj.fedavg_ft(finetune_epochs=1)
 
   def personal(trained, view):
-    return jax.tree.map(lambda x: jnp.where(
-        view.client_id == 1, jnp.nan, x), tuned.personal_model(trained, view))
+    is_one = jnp.isin(view.client_id, jnp.array(diverged))
+    return jax.tree.map(lambda x: jnp.where(is_one, jnp.nan, x),
+                        tuned.personal_model(trained, view))
 
   names = 'accuracy', 'f1', 'ece'
   line = evaluated(make(
@@ -443,7 +445,7 @@ def test_a_personal_model_that_diverged_has_no_metrics():
           'f1': metric_functions.f1, 'ece': metric_functions.ece}))[1]
   for name in names:
     column = line['clients'][f'personal_heldout_{name}']
-    assert column[1] is None and column[0] is not None
+    assert [column[i] is None for i in (0, 1)] == [0 in diverged, True]
     assert None not in line['clients'][f'global_heldout_{name}'][:3]
     assert line[f'personal_heldout_{name}'] is None
     assert line[f'personal_heldout_{name}_worst'] is None
