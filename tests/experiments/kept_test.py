@@ -85,7 +85,8 @@ def test_kept_runs_can_be_read(tables):
   """By the reader of runs and by pandas."""
   name = tables.parent.name
   runs = kept.runs(name)
-  assert {run.state.kind for run in runs.values()} <= {'finished', 'diverged'}
+  kinds = {run.state.kind for key, run in runs.items() if '-trial' not in key}
+  assert kinds <= {'finished', 'diverged'}  # a trial may stop earlier
   frame = pd.read_csv(tables).set_index('run')
   assert [*frame.index] == [*runs]
   rounds = pd.read_csv(tables.parent / 'rounds.csv.xz').groupby('run').size()
