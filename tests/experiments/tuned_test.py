@@ -213,7 +213,7 @@ def test_finished_searches_are_collected_and_not_trained_again(
                  'workdir': f'/elsewhere/{name}'}
                 for is_trial, seed, name in rows]).to_csv(table, index=False)
   assert run_lib.is_finished(root, search.run)
-  tables = tmp_path / 'tuned_comparison'
+  tables = tmp_path / 'made_searches'
   tuned.collect(out, tables)
   monkeypatch.setattr(kept, 'RESULTS', tmp_path)
   monkeypatch.setattr(tuned, 'TABLES', tables)
@@ -221,7 +221,7 @@ def test_finished_searches_are_collected_and_not_trained_again(
   kept.directory.cache_clear()
   try:
     found, = tuned.kept_results()
-    assert set(kept.runs('tuned_comparison')) == {
+    assert set(kept.runs('made_searches')) == {
         f'{search.name}-{x}' for x in (
             *(f'trial{i}' for i in range(1, 10)),
             *(f'seed{seed}' for seed in tuned.SEEDS))}
