@@ -47,26 +47,35 @@ _DIVERGED = 'diverged.txt'  # holds the error message of a diverged run
 _DIVERGENCE = r'became (nan|-?inf|no number)|no longer of finite numbers'
 
 
+def parser(description: str | None) -> argparse.ArgumentParser:
+  """Returns the arguments of what and where to train."""
+  made = argparse.ArgumentParser(
+      description=description,
+      formatter_class=argparse.RawDescriptionHelpFormatter)
+  made.add_argument('--data_dir', help='directory that contains CIFAR-10')
+  made.add_argument('--out', type=pathlib.Path, help='directory of the runs')
+  made.add_argument('--code', type=pathlib.Path,
+                    help='clone whose moon_jax is run')
+  made.add_argument('--jobs', type=int, default=1,
+                    help='number of runs at a time')
+  made.add_argument('--match', default='',
+                    help='regular expression of names')
+  return made
+
+
 def main() -> None:
-  parser = argparse.ArgumentParser(
-      description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument('--data_dir', help='directory that contains CIFAR-10')
-  parser.add_argument('--out', type=pathlib.Path, required=True,
-                      help='directory of the runs')
-  parser.add_argument('--code', type=pathlib.Path,
-                      help='clone whose moon_jax is run')
-  parser.add_argument('--jobs', type=int, default=1,
-                      help='number of runs at a time')
-  parser.add_argument('--match', default='',
-                      help='regular expression of run names')
-  parser.add_argument('--status', action='store_true',
-                      help='print the progress of each run')
-  parser.add_argument('--collect', type=pathlib.Path,
-                      help='directory of the tables of finished runs')
-  parser.add_argument('--pack', type=pathlib.Path,
-                      help='directory to which unfinished runs are packed')
-  args = parser.parse_args()
-  runs = [run for run in questions.in_order() if re.match(args.match, run.name)]
+  arguments = parser(__doc__)
+  arguments.add_argument('--status', action='store_true',
+                         help='print the progress of each run')
+  arguments.add_argument('--collect', type=pathlib.Path,
+                         help='directory of the tables of finished runs')
+  arguments.add_argument('--pack', type=pathlib.Path,
+                         help='directory to which unfinished runs are packed')
+  args = arguments.parse_args()
+  if not args.out:
+    arguments.error('--out is required')
+  runs = [run for run in questions.in_order()
+          if re.match(args.match, run.name)]
   if args.status:
     for run in runs:
       print(f'{rounds_done(args.out / run.name):4} of {run.num_rounds:4}  '
@@ -84,8 +93,8 @@ def main() -> None:
     train_all(runs, functools.partial(
         start, args.code, args.data_dir, args.out), args.out, args.jobs)
   else:
-    parser.error('--data_dir and --code, or --status, --collect or --pack, are '
-                 'required')
+    arguments.error('--data_dir and --code, or --status, --collect or --pack, '
+                    'are required')
 
 
 def train_all(runs: list[Run],

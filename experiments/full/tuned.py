@@ -13,7 +13,6 @@ with new seeds of finished searches to the tables. The last one prints the
 results, for each Dirichlet parameter when all its searches have ended.
 """
 
-import argparse
 from collections.abc import Mapping
 import functools
 import math
@@ -49,12 +48,6 @@ LAST = 3  # evaluations whose mean accuracy is the endpoint
 # What chooses and what is tested, of methods with one model and personal ones.
 _CHOOSES = 'validation_accuracy', 'validation_personal_accuracy'
 _ENDPOINTS = 'test_accuracy', 'personal_heldout_accuracy'
-_TITLES = {
-    'fedavg': 'FedAvg', 'fedprox': 'FedProx', 'scaffold': 'SCAFFOLD',
-    'moon': 'MOON', 'feddyn': 'FedDyn', 'fedntd': 'FedNTD', 'fedsam': 'FedSAM',
-    'fedexp': 'FedExP', 'fedadam': 'FedAdam', 'fedrs': 'FedRS',
-    'fedlc': 'FedLC', 'fedavg_ft': 'FedAvg-FT', 'fedper': 'FedPer',
-    'fedrep': 'FedRep', 'ditto': 'Ditto', 'fedbabu': 'FedBABU', 'apfl': 'APFL'}
 
 
 class Search(NamedTuple):
@@ -62,15 +55,12 @@ class Search(NamedTuple):
 
   name: str  # such as 'fedavg-beta0.5'; of its work directory, too
   method: str
+  title: str  # of the method
   beta: str
   is_personal: bool
   settings: dict[str, Any]  # that are not tuned
   ranges: dict[str, str]  # by setting
   run: Run  # its command
-
-  @property
-  def title(self) -> str:
-    return _TITLES[self.method]
 
 
 class Result(NamedTuple):
@@ -81,11 +71,6 @@ class Result(NamedTuple):
   accuracies: tuple[float, ...]  # percent, by SEEDS; () if nothing is chosen
   failed: int  # how many of them have an evaluation that counts as chance
   trials_failed: int  # how many trials have no value that could be chosen
-
-  @property
-  def mean(self) -> float:
-    """The mean accuracy; NaN without one."""
-    return statistics.fmean(self.accuracies) if self.accuracies else math.nan
 
 
 class Tested(NamedTuple):
@@ -111,12 +96,14 @@ def searches() -> tuple[Search, ...]:
     beta = f'{parts.parse("partition", split).arguments[0][1]:g}'
     for block in blocks:
       algorithm = parts.parse('algorithm', block['algorithm']).name
-      method = 'fedadam' if block.get('server') == 'adam' else algorithm
+      method, title = algorithm, METHODS[algorithm].title
+      if block.get('server') == 'adam':
+        method, title = 'fedadam', 'FedAdam'
       ranges = {**shared, **block.get('search', {})}
       settings = {**common, 'partition': split, **{
           name: x for name, x in block.items() if name != 'search'}}
       found.append(Search(
-          f'{method}-beta{beta}', method, beta,
+          f'{method}-beta{beta}', method, title, beta,
           METHODS[algorithm].kind == 'personal', settings, ranges, Run(
               f'{method}-beta{beta}', (
                   *(f'--{name}={str(x).lower() if isinstance(x, bool) else x}'
@@ -290,16 +277,7 @@ def report() -> str:
 
 
 def main() -> None:
-  parser = argparse.ArgumentParser(
-      description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument('--data_dir', help='directory that contains CIFAR-10')
-  parser.add_argument('--out', type=pathlib.Path, help='directory of the runs')
-  parser.add_argument('--code', type=pathlib.Path,
-                      help='clone whose moon_jax is run')
-  parser.add_argument('--jobs', type=int, default=1,
-                      help='number of searches at a time')
-  parser.add_argument('--match', default='',
-                      help='regular expression of names of searches')
+  parser = run_lib.parser(__doc__)
   parser.add_argument('--collect', action='store_true',
                       help='add finished searches to the tables')
   args = parser.parse_args()

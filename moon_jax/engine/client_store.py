@@ -129,19 +129,22 @@ class RunStores:
     try:
       for run in np.unique(run_J):
         at = np.flatnonzero(run_J == run)
-        store, place = self.stores[run], (np.zeros_like(at), client_J[at])
-        if isinstance(store, DiskClients):
-          back = functools.partial(store.undo, store.mark())
-        elif may_fail:
-          back = functools.partial(
-              write, store, *place, jax.tree.leaves(read(store, *place)))
-        write(store, *place, [np.asarray(x_J)[at] for x_J in leaves])
+        place = self.stores[run], np.zeros_like(at), client_J[at]
         if may_fail:
-          undo.append(back)
+          undo.append(_undo_of(*place))
+        write(*place, [np.asarray(x_J)[at] for x_J in leaves])
     except UserError:  # a full disk
       for back in undo:
         back()
       raise
+
+
+def _undo_of(store, run_J, client_J):
+  """Returns a function that takes back the next write."""
+  if isinstance(store, DiskClients):
+    return functools.partial(store.undo, store.mark())
+  return functools.partial(write, store, run_J, client_J,
+                           jax.tree.leaves(read(store, run_J, client_J)))
 
 
 class Owners:

@@ -407,8 +407,8 @@ def check_server_models(
           'client, where clients change their server model',
           'fedadmm(form=paper)', 'Use fedadmm(form=released), or give '
           'Topology(is_fixed=True) if no client changes its model')
-  changes = [name for name in algorithm.made_of if name == 'with_compression']
-  changes += ['an attack'] * ('clients_of_attack' in algorithm.needs)
+  changes = ['an attack'] * ('clients_of_attack' in algorithm.needs) + [
+      'with_compression'] * ('with_compression' in algorithm.made_of)
   require(not (topology.needs_updates and changes), 'topology', 'must not read '
           'updates if clients send others than they trained',
           ' and '.join(changes), 'Remove one of them')
