@@ -200,7 +200,7 @@ def _endpoint(run, metric):
 
 
 def tests(found: list[Result], beta: str) -> list[Tested]:
-  """Returns the family of a Dirichlet parameter; [] if a search lacks.
+  """Returns the Holm family of a Dirichlet parameter; [] if one is missing.
 
   Methods with one model are compared with FedAvg, personal ones with FedAvg-FT.
   These two come first, without a test. A method without a result and a
@@ -233,7 +233,7 @@ def table(tested: list[Tested]) -> str:
 
   The first one is the baseline.
   """
-  rows = [['method', 'chosen', 'trials that diverged', 'accuracy, %',
+  rows = [['method', 'chosen', 'trials without a value', 'accuracy, %',
            f'minus {tested[0].result.search.title}, points',
            '95% interval, unadjusted', 'p, Holm', 'verdict']]
   for (search, chosen, accuracies, failed, trials_failed), c, p, verdict in (
@@ -245,7 +245,7 @@ def table(tested: list[Tested]) -> str:
             for name, value in chosen.items()) or 'nothing',
         f'{trials_failed} of {NUM_TRIALS}',
         stats.mean_and_std(accuracies, 1, missing='no result')
-        + f' ({failed} diverged)' * bool(failed),
+        + f' ({failed} with a loss that is not finite)' * bool(failed),
         fixed(c.mean, 1, '+') if c.differences else '',
         stats.interval_text(c.low, c.high), stats.p_text(p), verdict])
   return markdown(rows)

@@ -73,7 +73,7 @@ def make(craft: Craft, num_attackers: int, num_clients: int,
   They are drawn from the seed: `moon_jax.data.attackers` returns them.
 
   Raises:
-    UserError: if there are not so many clients.
+    UserError: if num_attackers is not from 0 to num_clients.
 
   Examples:
     >>> attack = moon_jax.attacks.make(
@@ -82,7 +82,7 @@ def make(craft: Craft, num_attackers: int, num_clients: int,
     ...     moon_jax.fedavg(), moon_jax.robust.median(), attack)
   """
   require(0 <= num_attackers <= num_clients, 'num_attackers', 'must be from 0 '
-          f'to num_clients={num_clients}', num_attackers, 'Give fewer')
+          f'to num_clients={num_clients}', num_attackers, 'Change it')
   return Attack(craft, num_attackers, num_clients,
                 {'attack_seed': attackers.as_hparam(seed)})
 

@@ -355,7 +355,7 @@ def client_dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
   after some classes have run out has more of the other classes. Sources: Acar
   et al., ICLR 2021, https://arxiv.org/abs/2111.04263; Hsu et al., 2019,
   https://arxiv.org/abs/1909.06335, whose alpha multiplies the shares of the
-  classes: with K equally frequent classes it is K * beta.
+  classes: alpha = K * beta for K equally frequent classes.
 
   Args:
     beta: concentration. Smaller values give fewer classes per client.

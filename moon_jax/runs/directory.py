@@ -122,9 +122,9 @@ class Workdir:
             f'none next to metrics of {len(lines)} rounds',
             f'Restore checkpoints/ {other}')
     require(has_checkpoints or not has_summary or self.summary(), where,
-            'must hold a checkpoint of the finished run, which '
-            f'{setting("num_rounds", self._config.num_rounds)} extends',
-            f'none, and results of {len(lines)} rounds',
+            'must hold a checkpoint, from which '
+            f'{setting("num_rounds", self._config.num_rounds)} extends the '
+            'finished run', f'no checkpoint, and {len(lines)} rounds',
             f'Name another {setting("workdir")}, or restore checkpoints/')
     return there
 

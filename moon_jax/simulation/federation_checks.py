@@ -399,18 +399,18 @@ def check_server_models(
           'Remove one of them')
   require(not topology.needs_losses or (
       'with_personal_part' not in algorithm.made_of), 'algorithm', 'must send '
-          'the whole network with a topology that chooses models by their '
-          'losses: those of a part that clients keep never train at the server',
-          algorithm.source or 'one that keeps a part', 'Use another one')
+          'the whole network with a topology that chooses models by losses: a '
+          'part that clients keep is never trained at the server',
+          algorithm.source or 'one that keeps a part', 'Use another algorithm')
   require(topology.is_fixed or 'sends_progress' not in algorithm.made_of,
           'algorithm', 'must not send the difference from the last model of a '
-          'client, where clients change their server model',
+          'client, where a client may switch between server models',
           'fedadmm(form=paper)', 'Use fedadmm(form=released), or give '
-          'Topology(is_fixed=True) if no client changes its model')
+          'Topology(is_fixed=True) if none does')
   changes = ['an attack'] * ('clients_of_attack' in algorithm.needs) + [
       'with_compression'] * ('with_compression' in algorithm.made_of)
   require(not (topology.needs_updates and changes), 'topology', 'must not read '
-          'updates if clients send others than they trained',
+          'updates before they are compressed or attacked',
           ' and '.join(changes), 'Remove one of them')
   require('num_clients' not in algorithm.needs, 'algorithm', 'must not depend '
           f'on the number of clients {several}, each trained by some of them',

@@ -111,7 +111,7 @@ def ece(logits: np.ndarray, labels: np.ndarray) -> float:
   """Returns the expected calibration error, with 15 bins of equal width.
 
   The mean over examples of |accuracy - confidence| of their bin of confidence;
-  NaN if a confidence is.
+  NaN if any confidence is NaN.
   Source: Guo et al., ICML 2017, https://arxiv.org/abs/1706.04599.
   """
   exp = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))

@@ -266,8 +266,8 @@ class Simulation:
 
     Raises:
       UserError: if only one of the runs selects clients by their history, or if
-        the state of clients has other shapes, as of other clients or of most
-        other methods.
+        client state has other shapes, because the number of clients or the
+        method differs.
     """
     self.program.restore(self.index, state)
 

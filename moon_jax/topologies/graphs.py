@@ -130,7 +130,7 @@ def gossip(num_clients: FromRun[Count], seed: FromRun[int],
     steps: number of averaging steps after each round.
     order: "train_mix" averages the trained models; "mix_train" averages those
       before training and adds each node's own update, as in Lian et al.
-      Running statistics are averages of the trained models in both.
+      With either order, running statistics are averaged after training.
   """
   nodes = neighbours(edges_of(graph, num_clients, seed), num_clients)
 

@@ -150,7 +150,7 @@ def test_divergence_is_chance_and_no_result_is_no_difference(tmp_path, few):
   rows = {row.split(' | ')[0][2:]: row
           for row in tuned.table(tested).splitlines()}
   assert '| nothing | 2 of 2 | no result |' in rows['SCAFFOLD']
-  assert '(1 diverged)' in rows['FedProx']
+  assert '(1 with a loss that is not finite)' in rows['FedProx']
 
 
 def test_an_evaluation_with_a_client_that_diverged_is_chance(tmp_path):

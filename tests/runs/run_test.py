@@ -106,8 +106,8 @@ def test_a_run_without_checkpoints_is_not_extended(tmp_path):
   """It would begin again, without the results that it has."""
   run.run(at(tmp_path, num_rounds=1, checkpoint_every=0))
   before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-  with pytest.raises(UserError, match='a checkpoint of the finished run, which '
-                     'num_rounds=2 extends; got none'):
+  with pytest.raises(UserError, match='from which num_rounds=2 extends the '
+                     'finished run; got no checkpoint, and 1 rounds'):
     run.run(at(tmp_path, num_rounds=2, checkpoint_every=0))
   assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
 
