@@ -86,6 +86,12 @@ class Workdir:
     there = self._check_run()
     summary = self.summary()
     if summary is None:
+      is_finished = (self.path / 'summary.json').exists()
+      require(self._has_checkpoints() or not is_finished,
+              f'workdir={self.path}', 'must hold a checkpoint, from which '
+              f'{setting("num_rounds", self._config.num_rounds)} extends the '
+              'finished run', f'no checkpoint, and {len(self.lines())} rounds',
+              f'Name another {setting("workdir")}, or restore checkpoints/')
       with self.writing(), tempfile.TemporaryDirectory(
           dir=there, prefix='.moon_jax-'):
         pass
@@ -104,8 +110,7 @@ class Workdir:
     _check_types(self.path)
     old, lines = self._read_json('config.json'), self.lines()
     has_summary = (self.path / 'summary.json').exists()
-    has_checkpoints = self.checkpoints.is_dir() and any(
-        self.checkpoints.iterdir())
+    has_checkpoints = self._has_checkpoints()
     if old is not None and (lines or has_summary or has_checkpoints):
       identity.check_same_run(self.path, old, self._config, self._inputs)
     require(old is not None or not (lines or has_checkpoints), where,
@@ -121,12 +126,10 @@ class Workdir:
             or not 0 < 2 * every < len(lines), where, 'must hold checkpoints',
             f'none next to metrics of {len(lines)} rounds',
             f'Restore checkpoints/ {other}')
-    require(has_checkpoints or not has_summary or self.summary(), where,
-            'must hold a checkpoint, from which '
-            f'{setting("num_rounds", self._config.num_rounds)} extends the '
-            'finished run', f'no checkpoint, and {len(lines)} rounds',
-            f'Name another {setting("workdir")}, or restore checkpoints/')
     return there
+
+  def _has_checkpoints(self):
+    return self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
 
   def lock(self) -> None:
     """Creates the directory and locks it until `close`.
