@@ -54,9 +54,10 @@ class Examples:
   """The training examples of a client, as functions of a client see them.
 
   `start`, `finish` and `personal_model` find it as View.examples. Examples are
-  not augmented, have no noise of `Federation.input_noise_std`, and come in the
-  same order in each round, in batches of at most `BATCH_SIZE`, or as in local
-  steps (`epoch`).
+  not augmented, have no noise of `Federation.input_noise_std`, and come in a
+  random order that is the same in each round (class by class without
+  shuffling), in batches of at most `BATCH_SIZE`, or as in local steps
+  (`epoch`).
   """
 
   BATCH_SIZE = 100
@@ -316,6 +317,10 @@ class Algorithm(NamedTuple):
     personal_model: `(trained, view) -> variables`. Returns the model that the
       client itself uses after the round, which is evaluated on its examples;
       None if it is the local model.
+    personal_is_current: whether evaluations of all clients make the personal
+      model from `start`, of the newest message of the server and the client's
+      own state. Otherwise clients keep that of the last round in which they
+      trained, unless `personal_model` reads examples.
     per_client_init: whether each client draws its own initial model.
     per_client_broadcast: whether `broadcast` reads the receiver.
     reads_examples: whether a function reads View.examples.
@@ -362,6 +367,7 @@ class Algorithm(NamedTuple):
   evaluated: Callable[[Variables, PyTree], Variables]
   local_model: Callable[[Trained, View], Variables]
   personal_model: Callable[[Trained, View], Variables] | None = None
+  personal_is_current: bool = False
   trains: Callable[[PyTree, Batch, View], PyTree] | None = None
   evaluated_beside: tuple[str, ...] = ()
   per_client_init: bool = False

@@ -38,7 +38,8 @@ def ditto(lam: NonNegative = 1.0) -> Algorithm:
       loss=loss,
       finish=lambda trained, view: (
           personal(trained, view), Message(sent(trained, view))),
-      local_model=sent, personal_model=personal, hparams={'lam': lam})
+      local_model=sent, personal_model=personal, personal_is_current=True,
+      hparams={'lam': lam})
 
 
 def sent(trained, view):

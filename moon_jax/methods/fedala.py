@@ -93,7 +93,8 @@ def fedala(head: str = 'out', eta: NonNegative = 1.0, share: Fraction = 0.8,
   return mixing.carrying(fedavg())._replace(
       init_client=lambda w: (
           w, jax.tree.map(jnp.ones_like, heads(w)), jnp.bool_(False)),
-      start=start, reads_examples=True, finish=lambda trained, view: (
+      start=start, reads_examples=True, personal_is_current=True,
+      finish=lambda trained, view: (
           (mixing.model_of(trained), *trained['carried']),
           Message(mixing.model_of(trained))),
       hparams={'eta': eta, 'threshold': threshold})

@@ -38,9 +38,8 @@ def fine_tuning(num_epochs: int) -> Callable:
   """Returns a `personal_model` that trains what the client has received.
 
   All layers train by SGD with the round's learning rate, momentum and weight
-  decay. Examples keep the order of the client's list (`Examples.epoch`): random
-  with the partitions iid and dirichlet, class by class with shards or
-  --noshuffle.
+  decay. Each epoch reads the examples in the same random order
+  (`Examples.epoch`), class by class with --noshuffle.
   """
   def personal_model(trained, view):
     optimizer = optimizers.make(optimizers.sgd(), view.hparams)

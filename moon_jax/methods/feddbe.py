@@ -83,5 +83,6 @@ def feddbe(kappa: NonNegative = 50.0, mean_decay: Fraction = 1.0,
       loss=loss, finish=finish, aggregate=aggregate, local_model=sent,
       personal_model=lambda trained, view: last_layer.with_shift(
           sent(trained), trained['params']['bias'], head),
+      personal_is_current=True,
       hparams={'kappa': kappa, 'mean_decay': mean_decay},
       penalties={'mean_distance': 'kappa'})

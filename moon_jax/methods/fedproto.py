@@ -86,6 +86,7 @@ def fedproto(lam: NonNegative = 1.0,
       personal_model=lambda trained, view: last_layer.with_nearest(
           mixing.model_of(trained), view.server.mean_KF,
           view.server.is_known_K & (view.label_counts > 0), head),
+      personal_is_current=True,
       hparams={'lam': lam}, penalties={'distance': 'lam'},
       made_of=('fedproto',),
       needs={} if is_paper else {

@@ -78,4 +78,5 @@ def fedrod(head: str = 'out', gamma: NonNegative = 1.0) -> Algorithm:
       loss=loss,
       finish=lambda trained, view: (
           trained['params']['personal'], Message(generic(trained, view))),
-      local_model=generic, personal_model=personal, hparams={'gamma': gamma})
+      local_model=generic, personal_model=personal, personal_is_current=True,
+      hparams={'gamma': gamma})

@@ -45,7 +45,7 @@ def with_personal_part(split: Split) -> Algorithm:
       finish=finish, aggregate=aggregate, made_of=('with_personal_part',),
       local_model=lambda trained, view: merge(
           trained, split(view.variables)[1]),
-      personal_model=lambda trained, view: trained)
+      personal_model=lambda trained, view: trained, personal_is_current=True)
 
 
 def aggregate(variables, server, message, call):

@@ -1,10 +1,12 @@
 """The model of each client of a run, also of those that did not take part.
 
-A client has the personal model of the last round in which it trained. If it
-never trained, or without personal models, it has the model that it would begin
-with: that of the server, with FedCross one of its models, with SOLO its own. A
-method that reads examples to make a personal model, such as by fine-tuning,
-makes it from the current state of the client.
+It is the model that the client would use if it took part now, before it trains:
+of the newest message of the server and its own state. Without personal models
+it is that of the server, with FedCross one of its models, with SOLO its own.
+
+A personal model that exists only after training (pFedMe, FedAMP, HeteroFL) is
+that of the last round in which the client trained. If it never trained, it has
+the model that it would begin with.
 
 Nothing is trained, and no state changes.
 """
@@ -33,9 +35,11 @@ _KEEPS = 'with_last_model'  # in `Algorithm.made_of`
 def remembering(algorithm: Algorithm, reads_examples: bool) -> Algorithm:
   """Returns an algorithm whose clients keep their last personal model.
 
-  It is unchanged if it has no personal model, or if that `reads_examples`.
+  It is unchanged if it has no personal model, or if that `reads_examples` or is
+  current.
   """
-  if algorithm.personal_model is None or reads_examples:
+  if (algorithm.personal_model is None or algorithm.personal_is_current
+      or reads_examples):
     return algorithm
   inner = wrap(algorithm, _KEEPS, init_client=lambda variables: (
       jnp.bool_(False), jax.tree.map(jnp.zeros_like, variables)))

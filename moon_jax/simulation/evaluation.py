@@ -504,7 +504,7 @@ class Evaluator:
 
     Args:
       shared: the state of the run that clients share, [1, ...].
-      hparams_R: its hyperparameters of the next round, [1].
+      hparams_R: its hyperparameters of the last round, [1].
       rows: returns the state of clients, int [J] -> [J, ...].
       adapted: trains clients, int [J]. It returns which client each job has, -1
         in padding, and the models of the jobs.
@@ -603,8 +603,10 @@ class Evaluator:
   def _own_arguments(self, hparams_R, rows, client_J):
     """Returns the arguments of `client_models.make` after the first one."""
     federation, spec = self._federation, self._spec
+    clients = federation.all_clients
     at_J = np.maximum(client_J, 0).astype(np.int32)
-    indices_J = [federation.all_clients[client] for client in at_J]
+    indices_J = [round_spec.reading_order(federation, client, clients[client])
+                 for client in at_J]
     sizes_J, zeros = clients_lib.sizes(indices_J), np.zeros_like(at_J)
     steps_J = round_spec.local_steps(federation, sizes_J).astype(np.int32)
     jobs = schedule.Jobs(

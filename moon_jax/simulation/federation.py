@@ -99,8 +99,7 @@ class Federation:
       (`Simulation.evaluate_clients`).
     evaluate_all: whether `Simulation.evaluate_clients` evaluates the model of
       every client, also of those that did not take part, on its held-out
-      examples. A client then keeps its last personal model, if the method has
-      any (`moon_jax.simulation.client_models`).
+      examples (`moon_jax.simulation.client_models`).
     new_clients: for each client that never takes part the indices of its
       examples, to which it adapts in evaluations of all clients. Its held-out
       examples follow those of `clients` in `client_tests`.
@@ -217,9 +216,13 @@ class Federation:
             and self.client_tests.part == 'train')
 
   @property
-  def all_clients(self) -> list[np.ndarray]:
+  def all_clients(self) -> Sequence[np.ndarray]:
     """The examples of the clients, and then of those that never take part."""
-    return [*self.clients, *self.new_clients]
+    parts = self.clients, self.new_clients
+    return clients_lib.Clients(
+        np.concatenate([*map(clients_lib.joined, parts)]),
+        np.concatenate([*map(clients_lib.sizes, parts)])
+    ) if len(self.new_clients) else self.clients
 
   @property
   def num_test(self) -> int:

@@ -44,6 +44,7 @@ from moon_jax.topologies.base import Topology
 
 _MAX_FROZEN = 2**30  # bytes of frozen representations that a round may hold
 _ADAPTATION = 0x6e6577  # separates its shuffles from those of rounds
+_READING = 0x72656164  # and the order in which methods read examples
 # Operations that make zeros of zeros.
 _OF_ZEROS = {'broadcast_in_dim', 'convert_element_type', 'reshape', 'squeeze',
              'concatenate', 'copy'}
@@ -462,6 +463,20 @@ def _normalize_fn(data):
   return functools.partial(augment.normalize, mean=data.mean, std=data.std)
 
 
+def reading_order(federation: Federation, client: int,
+                  indices: np.ndarray) -> np.ndarray:
+  """Returns a client's examples as `View.examples` lists them.
+
+  The order is random, since partitions such as shards list them class by class,
+  and the same in each round. Without shuffling it is that of the batches.
+  """
+  if not federation.shuffle:
+    return partition.sorted_by_class(
+        [indices], federation.data.train_labels)[0]
+  return np.random.default_rng(
+      [federation.seed, client, _READING]).permutation(indices)
+
+
 def max_examples(federation: Federation) -> int:
   """Returns the number of examples of the largest client."""
   return int(clients_lib.sizes(federation.all_clients).max())
@@ -633,7 +648,8 @@ class Planner:
         or first.program.topology.needs_losses):
       jobs = table.jobs
       table = table._replace(own=schedule.own_examples(
-          [self._examples(run, [client])[0] if steps else []
+          [reading_order(self._specs[run].federation, client,
+                         self.clients[run][client]) if steps else []
            for run, client, steps in zip(
                jobs.run, jobs.client, jobs.num_steps)],
           self.max_examples))

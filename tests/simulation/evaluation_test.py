@@ -1,5 +1,6 @@
 """Evaluation of models and of clients, against plain NumPy and plain loops."""
 
+import collections
 import dataclasses
 import functools
 
@@ -11,6 +12,7 @@ import pytest
 import moon_jax as mj
 from moon_jax.config import Config
 from moon_jax.data import augment, rounds
+from moon_jax.engine import schedule
 from moon_jax.errors import UserError
 from moon_jax.simulation import (
   build,
@@ -161,6 +163,16 @@ def outcome(federation, variables, index, part='train'):
   x, y = (getattr(federation.data, f'{part}_{name}')[index]
           for name in ('inputs', 'labels'))
   return outcome_of(logits_of(federation, variables, x), y)
+
+
+def with_newest(name, own, newest):
+  """Returns the model of a client, with what it sends from another model."""
+  if name == 'fedrep':
+    return {**newest, 'params': {
+        **newest['params'], 'b': own['params']['b']}}
+  if name == 'fedbn':
+    return {**newest, 'batch_stats': own['batch_stats']}
+  return newest if name == 'fedavg' else own
 
 
 def evaluated(federation, rounds=1):
@@ -335,15 +347,16 @@ def test_test_sets_are_checked(test_sets, words):
 
 @pytest.mark.parametrize('name, lanes, client_state', [
     ('fedavg', 1, 'memory'), ('fedrep', 2, 'disk'), ('ditto', 1, 'disk'),
-    ('solo', 2, 'memory'), *(
+    ('pfedme', 2, 'memory'), *(
         pytest.param(name, lanes, 'memory', marks=pytest.mark.long)
-        for name, lanes in (('pfedme', 2), ('fedbn', 1)))])
-def test_all_clients_have_their_last_model(name, lanes, client_state,
-                                           monkeypatch):
+        for name, lanes in (('solo', 2), ('fedbn', 1)))])
+def test_all_clients_have_a_model(name, lanes, client_state, monkeypatch):
   """Against a loop over models that were read when their clients trained.
 
-  Client 1 is absent since round 1, and client 4 never trains. With validation
-  examples every second held-out one is one.
+  What clients send is that of the newest global model, as in the evaluation of
+  the released codes of FedRep and FedBN. Client 1 is absent since round 1, and
+  client 4 never trains. With validation examples every second held-out one is
+  one.
   """
   monkeypatch.setattr(evaluation, '_BATCH', 4)
   monkeypatch.setattr('moon_jax.algorithms.base.Examples.BATCH_SIZE', 4)
@@ -371,8 +384,8 @@ def test_all_clients_have_their_last_model(name, lanes, client_state,
     unused.run(3)
     jax.tree.map(  # it does not change what is trained
         np.testing.assert_array_equal, of_global, unused.global_model())
-  if name == 'fedavg':  # clients have no model of their own
-    last = dict.fromkeys(range(NUM_CLIENTS), of_global)
+  last = {client: with_newest(name, model, of_global)
+          for client, model in last.items()}
   line = simulation.evaluate_clients()
   columns = line['clients']
   assert columns['client'] == list(range(NUM_CLIENTS))
@@ -400,6 +413,32 @@ def test_all_clients_have_their_last_model(name, lanes, client_state,
             for metric in ('accuracy', 'loss')] == (
                 [None, None] if step == 1 else pytest.approx(
                     np.mean(chosen_by, 0), rel=1e-5))
+
+
+@pytest.mark.parametrize('shuffle', [True, False])
+def test_examples_are_read_in_one_random_order(shuffle, monkeypatch):
+  """Lists may be class by class, which fine-tuning must not follow."""
+  read, own_examples = [], schedule.own_examples
+
+  def recording(clients, most):
+    read.extend(map(tuple, clients))
+    return own_examples(clients, most)
+
+  monkeypatch.setattr(schedule, 'own_examples', recording)
+  federation = tiny_federation.make(clients=[np.arange(19)] * 2)
+  by_class = np.argsort(federation.data.train_labels, kind='stable')
+  federation = dataclasses.replace(
+      federation, algorithm=mj.fedavg_ft(1), clients=[by_class] * 2,
+      shuffle=shuffle, evaluate_all=True, batch_size=4, local_epochs=1,
+      client_tests=mj.ClientTests([np.arange(2), np.arange(3)], 'test'))
+  for seed in range(2):
+    evaluated(dataclasses.replace(federation, seed=seed), rounds=2)
+  orders = [order for order in read if len(order) == 19]
+  assert {tuple(sorted(order)) for order in orders} == {(*range(19),)}
+  counts = collections.Counter(orders)
+  if shuffle:  # one of each client and seed, in rounds and evaluations
+    assert len(counts) == 4 and min(counts.values()) >= 3
+  assert shuffle == (counts.keys() != {tuple(by_class.tolist())})
 
 
 @pytest.mark.long
