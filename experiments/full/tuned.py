@@ -7,8 +7,9 @@ python -m experiments.full.tuned
 
 A search is a method with one Dirichlet parameter. The first command trains
 those that OUT and experiments/results/tuned_comparison lack, as
-`experiments.full.run` trains runs: CLONE is a clone at COMMIT. A search that is
-stopped continues with the same command. The second adds the trials and the runs
+`experiments.full.run` trains runs: CLONE is a clone at one of the COMMITS, of
+which it trains the methods. A search that is stopped continues with the same
+command. The second adds the trials and the runs
 with new seeds of finished searches to the tables. The last one prints the
 results, for each Dirichlet parameter when all its searches have ended.
 """
@@ -41,7 +42,9 @@ from moon_jax.view.text import fixed
 
 FILE = pathlib.Path(__file__).parent.parent / 'tuned_comparison.toml'
 TABLES = kept.RESULTS / 'tuned_comparison'
-COMMIT = 'c98889b4b897ad6cc0e2d95330b83b8f839b61f5'  # of the code
+# Of the code, for methods with one model and for personal ones.
+COMMITS = ('c98889b4b897ad6cc0e2d95330b83b8f839b61f5',
+           '21bfa607905d4e72b305801f4843e975984df896')
 SEEDS = 1, 2, 3, 4, 5  # of what is tested; trials have seed 0
 NUM_TRIALS = 9  # of a search
 LAST = 3  # evaluations whose mean accuracy is the endpoint
@@ -102,34 +105,37 @@ def searches() -> tuple[Search, ...]:
       ranges = {**shared, **block.get('search', {})}
       settings = {**common, 'partition': split, **{
           name: x for name, x in block.items() if name != 'search'}}
+      is_personal = METHODS[algorithm].kind == 'personal'
       found.append(Search(
-          f'{method}-beta{beta}', method, title, beta,
-          METHODS[algorithm].kind == 'personal', settings, ranges, Run(
+          f'{method}-beta{beta}', method, title, beta, is_personal, settings,
+          ranges, Run(
               f'{method}-beta{beta}', (
                   *(f'--{name}={str(x).lower() if isinstance(x, bool) else x}'
                     for name, x in settings.items()), *commands,
                   *(f'--search={name}={x}' for name, x in ranges.items()),
                   f'--checkpoint_every={common["eval_every"]}'),
-              common['num_rounds'], COMMIT)))
+              common['num_rounds'], COMMITS[is_personal])))
   return tuple(found)
 
 
 def collect(out: pathlib.Path, to: pathlib.Path) -> None:
   """Adds all runs of the finished searches in `out` to the tables in `to`."""
   with tempfile.TemporaryDirectory() as copies:
-    made = {}
+    made, commits = {}, {}
     for search in searches():
       if run_lib.is_finished(out / search.name, search.run):
-        made |= _copied(search, out, pathlib.Path(copies))
+        copied = _copied(search, out, pathlib.Path(copies))
+        made |= copied
+        commits |= dict.fromkeys(copied, search.run.commit)
         print(search.name)
     results({name: read.read(path) for name, path in made.items()})  # checks
-    kept.add(made, to, dict.fromkeys(made, COMMIT))
+    kept.add(made, to, commits)
 
 
 def _copied(search, out, to):
   """Copies the runs of a finished search; returns their places by name."""
   commit = (out / f'{search.name}.commit').read_text().strip()
-  if commit != COMMIT:
+  if commit != search.run.commit:
     raise ValueError(f'{search.name} was trained at {commit}')
   table, = (out / search.name).glob('tuning/*/tune.csv')
   made: dict[str, pathlib.Path] = {}
