@@ -47,14 +47,20 @@ def check() -> None:
         'for them: moon-jax doctor describes this machine') from error
 
 
+def by_process() -> list[list[Any]]:
+  """Returns the devices of each process, which may differ in their number."""
+  parts: list[list[Any]] = [[] for _ in range(jax.process_count())]
+  for device in jax.devices():
+    parts[device.process_index].append(device)
+  return parts
+
+
 def mesh(num_lanes: int = 1, most: int | None = None) -> Mesh:
   """Returns a mesh of the most devices that divide the lanes evenly.
 
   Each process has `most` devices, or all of its own.
   """
-  parts: list[list[Any]] = [[] for _ in range(jax.process_count())]
-  for device in jax.devices():
-    parts[device.process_index].append(device)
+  parts = by_process()
   counts = shares(num_lanes, [len(part[:most]) for part in parts])
   devices = [device for count, part in zip(counts, parts)
              for device in part[:count]]

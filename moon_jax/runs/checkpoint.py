@@ -12,7 +12,6 @@ with run * C + client of each row in ascending order, then the n rows. A row is
 the client's arrays, one after another.
 """
 
-import collections
 import contextlib
 import functools
 import hashlib
@@ -28,7 +27,7 @@ import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from moon_jax.config import Config
-from moon_jax.distributed import processes
+from moon_jax.distributed import devices, processes
 from moon_jax.engine import client_store
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.state import State
@@ -51,8 +50,7 @@ class Checkpoints:
 
   def __init__(self, directory: pathlib.Path, config: Config):
     """Reads the names in the directory, if it exists, and changes nothing."""
-    counts = collections.Counter(d.process_index for d in jax.devices())
-    if len(set(counts.values())) > 1:
+    if len(set(map(len, devices.by_process()))) > 1:
       raise UserError(
           '', 'all processes must have the same number of devices for Orbax to '
           'write checkpoints', 'different numbers', 'Give each process the '

@@ -123,20 +123,18 @@ def bytes_of(tree: Any) -> int:
   return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
-def choose_lanes(federation: Federation, num_devices: int,
-                 num_processes: int = 1,
+def choose_lanes(federation: Federation, num_devices: Sequence[int],
                  is_cpu: bool = True) -> tuple[int, int]:
   """Returns the lanes of a run, and the devices that share them evenly.
 
-  `num_devices` are the available ones of all processes, cores if `is_cpu`.
+  `num_devices` are the available ones of each process, cores if `is_cpu`.
   """
   if federation.debug:
     return 1, 1
   num_lanes = lanes.choose(
-      federation.lanes, federation.cohort_size, num_devices, num_processes,
-      is_cpu)
-  return num_lanes, sum(devices.shares(
-      num_lanes, [max(1, num_devices // num_processes)] * num_processes))
+      federation.lanes, federation.cohort_size, sum(num_devices),
+      len(num_devices), is_cpu)
+  return num_lanes, sum(devices.shares(num_lanes, num_devices))
 
 
 def make(federation: Federation, num_lanes: int, num_devices: int,
@@ -390,7 +388,7 @@ def alone(federation: Federation, like: RoundSpec | None = None,
           'must be highest on CPUs, which have no other products of float32',
           federation.model.precision, 'Remove it, or use a GPU')
   return make(federation, *choose_lanes(
-      federation, jax.device_count(), jax.process_count(),
+      federation, list(map(len, devices.by_process())),
       jax.default_backend() == 'cpu'), like, num_checkpoints)
 
 

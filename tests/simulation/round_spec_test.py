@@ -1,7 +1,9 @@
 """The shapes of rounds, their programs, and what is planned when."""
 
 import dataclasses
+import itertools
 import types
+from unittest import mock
 
 import jax
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
 from moon_jax.data import rounds
+from moon_jax.distributed import devices
 from moon_jax.errors import UserError
 from moon_jax.simulation import build, round_spec
 from moon_jax.simulation.round_spec import Planner
@@ -76,6 +79,23 @@ def test_a_round_counts_the_batches_and_examples_that_it_trains_on(local):
   np.testing.assert_array_equal(work.share * epochs, work.num_steps)
   np.testing.assert_array_equal(round_spec.local_examples(
       federation, clients_lib.sizes(federation.clients)), examples)
+
+
+def test_a_round_is_planned_for_the_devices_that_run_it(digits, monkeypatch):
+  """Two processes may have different numbers of devices."""
+  federation = build.federation(dataclasses.replace(
+      CONFIG, num_clients=12, participation=1.), digits)
+  traced = round_spec.make(federation, 1, 1)
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  for counts in itertools.product(range(1, 9), repeat=2):
+    parts = [[mock.Mock(process_index=i)] * count
+             for i, count in enumerate(counts)]
+    monkeypatch.setattr(jax, 'devices', lambda parts=parts: sum(parts, []))
+    for lanes in 2, 6, 8, 12:
+      shape = round_spec.alone(
+          dataclasses.replace(federation, lanes=lanes), traced).shape
+      assert shape.num_lanes == lanes
+      assert shape.num_devices == devices.mesh(lanes, shape.num_devices).size
 
 
 def test_shapes_are_of_all_listed_rounds(digits, tmp_path):

@@ -56,7 +56,7 @@ def plan(config: Config, target: Target, num_devices: int = 1) -> str:
   """
   federation = build.federation(config)
   now, num_devices = round_spec.choose_lanes(
-      federation, num_devices, is_cpu=False)
+      federation, [num_devices], is_cpu=False)
   on = mesh(target, num_devices)
   rounds: dict[int, Compiled] = {}  # by the number of lanes
 
