@@ -63,11 +63,13 @@ def make(config: Config, dataset: Dataset) -> Split:
   # Before clients hold examples out, so that these have the same labels.
   labels = label_shift.configured(config, dataset, clients)
   clients, tests = client_tests.make(config, dataset, clients)
-  require(config.labels.name == 'clean' or not tests or tests.part == 'train',
-          'labels', 'must be clean if clients hold out test examples, as those '
-          f'of {setting("dataset", config.dataset)}: it changes labels of '
-          'training examples only', config.labels,
-          f'Remove it, or give another {setting("partition")}')
+  require(config.labels.name == 'clean' or not config.client_eval_every
+          or not tests or tests.part == 'train',
+          'labels', 'must be clean if clients are evaluated on test examples, '
+          f'as those of {setting("dataset", config.dataset)}: it changes '
+          'labels of training examples only', config.labels,
+          f'Remove it, or give {setting("client_eval_every", 0)} or another '
+          f'{setting("partition")}')
   count = config.num_new_clients()
   require(not count or (
       tests is not None and tests.sizes[len(clients) - count:].any()),

@@ -88,6 +88,17 @@ def test_other_splits_do_not_use_natural_test_examples():
           for seed in range(8)} == {True, False}
 
 
+def test_labels_may_change_if_natural_clients_are_not_evaluated():
+  """Their test examples keep the labels of the data set."""
+  data = data_of([0] * 20 + [1] * 20, [0, 1])
+  config = dataclasses.replace(NATURAL, labels='noise(rate=.5)')
+  with pytest.raises(UserError, match='labels must be clean .*evaluated on '
+                     'test examples.*Remove it, or give client_eval_every=0 '):
+    split.make(config, data)
+  made = split.make(dataclasses.replace(config, client_eval_every=0), data)
+  assert (made.train_labels != data.train_labels).any()
+
+
 def test_the_seed_is_that_of_the_partition():
   data = data_of([0] * 40)
   config = Config(partition='iid', num_clients=2, partition_seed=3, seed=5)
