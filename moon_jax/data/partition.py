@@ -79,7 +79,7 @@ def dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
     >>> [len(indices) for indices in clients]
     [190, 226, 177, 213, 194]
   """
-  labels = _labels(labels)
+  labels = _numbered(labels)
   _check_num_clients(num_clients, len(labels), MIN_EXAMPLES)
   num_classes = labels.max() + 1
   return _dirichlet(_random(seed), labels, beta,
@@ -360,7 +360,7 @@ def client_dirichlet(labels: FromRun[np.ndarray], num_clients: FromRun[int],
   Args:
     beta: concentration. Smaller values give fewer classes per client.
   """
-  labels = _labels(labels)
+  labels = _numbered(labels)
   _check_num_clients(num_clients, len(labels), 1)
   random = _random(seed)
   left_K = np.bincount(labels)
@@ -607,6 +607,15 @@ def _labels(labels: Any, name: str = 'labels', what: str = 'the classes',
         if isinstance(labels, tuple) else f'{x.dtype} {list(x.shape)}',
         f'Pass {remedy}')
   return x.astype(np.int64)  # smaller types overflow
+
+
+def _numbered(labels: Any) -> np.ndarray:
+  """Returns `_labels` for functions that count the classes from 0."""
+  labels = _labels(labels)
+  least = labels.min(initial=0)
+  require(least >= 0, 'labels', 'must number the classes from 0', least,
+          'Pass numpy.unique(labels, return_inverse=True)[1]')
+  return labels
 
 
 def _random(seed: int) -> np.random.RandomState:

@@ -369,6 +369,14 @@ def test_labels_of_any_integer_type_give_the_same_split(kind):
       np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize('make', [
+    partition.dirichlet, partition.client_dirichlet])
+def test_classes_below_0_are_refused(make):
+  """Examples of class -1 would be in no client."""
+  with pytest.raises(UserError, match='number the classes from 0; got -1'):
+    make(LABELS - 1, 5, .5, 0)
+
+
 @pytest.mark.parametrize('groups', [1, 3, 5])
 def test_images_are_turned_in_two_or_four_groups(groups):
   with pytest.raises(UserError, match=f'must be 2 or 4.*got {groups}'):
