@@ -55,6 +55,7 @@ _HUGE = 1e30  # larger values can overflow in float32 arithmetic
 # whose deviation is a smaller part of the largest value are constant.
 _SPREAD, _EQUAL = 1e-3, 1e-12
 _CHUNK = 10_000  # rows
+_MANY_CLASSES = 20  # more of them need two examples each, on average
 NUMBERING = ('Number the classes of both from 0: numpy.searchsorted(names, '
               'labels) with names = numpy.unique([*y_train, *y_test])')
 
@@ -221,6 +222,15 @@ def is_unnamed(column: Any) -> bool:
   """Returns whether a file has a column without a name, such as an index."""
   return re.fullmatch(r'\s*|Unnamed: \d+|__index_level_\d+__',
                       str(column)) is not None
+
+
+def check_classes_repeat(check: Check, label: str, num_classes: int,
+                         num_rows: int, remedy: str) -> None:
+  """Checks that a column of labels has classes, not a value for each row."""
+  check(num_classes <= max(_MANY_CLASSES, num_rows // 2),
+        f'label={label} must have classes that repeat',
+        f'{num_classes:,} different values in {num_rows:,} rows',
+        f'Give another column, or {remedy}')
 
 
 def _check_same_columns(check, arrays):

@@ -324,8 +324,11 @@ def _labels(check, splits, column) -> dict[str, Any]:
   classes = getattr(features[column], 'names', None)
   if not classes:
     is_one = splits[0].name == splits[1].name  # drawn from one split
-    classes = np.unique(
-        np.concatenate([y_train, y_test]) if is_one else y_train)
+    known = np.concatenate([y_train, y_test]) if is_one else y_train
+    classes = np.unique(known)
+    arrays.check_classes_repeat(
+        check, column, len(classes), len(known),
+        'for a regression scale its numbers so that they have fractions (map)')
     unknown = np.setdiff1d(y_test, classes).tolist()
     check(not unknown, f'{column} of the test split must have values of the '
           'training split', f'{next(iter(unknown), None)!r:.60}', 'Remove '

@@ -336,10 +336,9 @@ def _labels(check, columns, name, task, is_train, at, has_names):
         'task': 'regression', 'class_names': [name]}, f'target {name}'
   ordered = sorted({x for x, used in zip(values, is_train) if used},
                    key=float if numbers else str)
-  check(has_names or len(ordered) <= max(20, is_train.sum() // 2),
-        f'label={name} must have classes that repeat',
-        f'{len(ordered):,} different values in {is_train.sum():,} training '
-        'rows', 'Give another column, or task=regression for numbers')
+  if not has_names:
+    arrays.check_classes_repeat(check, name, len(ordered), is_train.sum(),
+                                'task=regression for numbers')
   code = {text: i for i, text in enumerate(ordered)}
   row = next((i for i, x in enumerate(values) if x not in code), None)
   title = 'folders' if has_names else f'label={name}'

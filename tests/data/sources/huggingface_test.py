@@ -323,6 +323,17 @@ def test_numbers_with_fractions_are_targets(capsys, tmp_path):
   assert read(table(a=NUMBERS[:, 0], y=LABELS * 1.)).num_classes == 3
 
 
+@pytest.mark.parametrize('kind', [int, float, str])
+def test_a_class_for_each_row_is_refused(kind):
+  prices = table(a=np.sin(np.arange(30)), y=[kind(7 * i) for i in range(30)])
+  words = ('y must have classes that repeat; got 30 different values in 30 '
+           '.*regression.*fractions')
+  for options in {}, {'test_fraction': .2}:
+    with pytest.raises(UserError, match=words):
+      mj.from_huggingface(prices if options else {
+          'train': prices, 'test': prices}, **options)
+
+
 def test_a_class_that_is_only_in_the_drawn_test_part_is_a_class():
   rare = LABELS.copy()
   rare[0] = 7
