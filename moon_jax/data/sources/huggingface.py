@@ -255,6 +255,8 @@ def _splits(check, data, train, test, test_fraction):
   for key, rows in splits.items():
     check(hasattr(rows, 'select'), f'split {key} must be a datasets.Dataset',
           f'a {type(rows).__name__}', 'Load it without streaming')
+  # Formats, such as numpy, change what reading a row returns.
+  splits = {key: rows.with_format(None) for key, rows in splits.items()}
   listed = ', '.join(map(str, splits))
   train = train or ('train' if len(splits) > 1 else next(iter(splits)))
   for split in filter(None, (train, test)):

@@ -334,6 +334,15 @@ def test_a_class_for_each_row_is_refused(kind):
           'train': prices, 'test': prices}, **options)
 
 
+@pytest.mark.parametrize('form', ['numpy', 'arrow'])
+def test_the_format_of_the_data_set_does_not_matter(form):
+  texts = table(text=['ab', 'b', ''] * 4, label=LABELS)
+  for plain in rows(), texts:
+    found, expected = map(read, (plain.with_format(form), plain))
+    np.testing.assert_array_equal(found.train_inputs, expected.train_inputs)
+    np.testing.assert_array_equal(found.train_labels, expected.train_labels)
+
+
 def test_a_class_that_is_only_in_the_drawn_test_part_is_a_class():
   rare = LABELS.copy()
   rare[0] = 7
