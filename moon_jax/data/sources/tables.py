@@ -13,6 +13,7 @@ from training rows alone. Errors name the file and the line.
 
 from collections.abc import Callable, Sequence
 import csv
+import decimal
 import functools
 import io
 import pathlib
@@ -321,12 +322,21 @@ def test_rows(owners, order, fraction):
   return is_test
 
 
+def _number_text(text):
+  """Returns one text per number: a class may be 1 here and 1.0 elsewhere.
+
+  Integers keep all their digits, which float64 would round.
+  """
+  number = decimal.Decimal(text)
+  return str(int(number) if number == int(number) else float(number))
+
+
 def _labels(check, columns, name, task, is_train, at, has_names):
   """Returns labels [N], what else a data set needs, and a description."""
   values = columns[name] if has_names else _complete(check, columns, name, at)
   numbers = not has_names and all(map(_is_number, values))
-  if numbers:  # one class may be 1 in a file and 1.0 in another
-    values = [f'{float(x):.15g}' for x in values]
+  if numbers:
+    values = list(map(_number_text, values))
   if task == 'regression':
     row = next((i for i, x in enumerate(values) if not _is_number(x)), None)
     check(row is None, f'label={name} must have numbers for task=regression',
@@ -335,7 +345,7 @@ def _labels(check, columns, name, task, is_train, at, has_names):
     return np.array(values, np.float64), {
         'task': 'regression', 'class_names': [name]}, f'target {name}'
   ordered = sorted({x for x, used in zip(values, is_train) if used},
-                   key=float if numbers else str)
+                   key=decimal.Decimal if numbers else str)
   if not has_names:
     arrays.check_classes_repeat(check, name, len(ordered), is_train.sum(),
                                 'task=regression for numbers')

@@ -111,6 +111,17 @@ def test_a_column_of_clients_and_one_of_times(clinics):
   assert data.class_names == ('0', '1')
 
 
+def test_classes_that_are_numbers_keep_all_their_digits(tmp_path):
+  """And 1 in a file is 1.0 in another."""
+  classes = ['-1', '0.1', '1', '9007199254740992', '9007199254740993',
+             '9007199254740994']
+  rows = [f'{i},{y}' for i in range(8)
+          for y in ('1.0', '+1', '0.10', '-1e0', *classes[3:])]
+  data = load(write(tmp_path, {'a': '\n'.join(['x,y', *rows])}),
+              'csv(label=y)')
+  assert data.class_names == tuple(classes)
+
+
 def test_columns_of_inputs(clinics):
   wide = load(clinics, 'csv(label=ill, categorical=age, missing=most_frequent)')
   narrow = load(clinics, "csv(label=ill, inputs='score,age')")
