@@ -59,6 +59,12 @@ def read_json_object(path: pathlib.Path) -> dict[str, Any] | None:
   return value
 
 
+def visible(root: pathlib.Path, pattern: str) -> list[pathlib.Path]:
+  """Returns the files and folders in `root` that are not hidden, sorted."""
+  return [path for path in sorted(root.glob(pattern)) if not any(
+      part.startswith('.') for part in path.relative_to(root).parts)]
+
+
 def existing_directory(name: str, title: str, data_dir: str, content: str,
                        is_downloadable: bool = False) -> pathlib.Path:
   """Returns the directory `data_dir`, which must exist.

@@ -52,7 +52,7 @@ def load(data_dir: FromRun[str] = '', size: Annotated[int, Ge(0)] = 0,
   root = files.existing_directory('images', 'the folders', data_dir,
                                   'a folder of images for each class')
   check = arrays.Check(setting('dataset', 'images'))
-  paths = [path for path in find(root, '*')
+  paths = [path for path in files.visible(root, '**/*')
            if path.suffix.lower() in _SUFFIXES and path.is_file()]
   check(paths, 'the directory must hold folders of images',
         f'{data_dir} without {", ".join(_SUFFIXES[:3])}',
@@ -71,12 +71,6 @@ def load(data_dir: FromRun[str] = '', size: Annotated[int, Ge(0)] = 0,
         f'{"x".join(map(str, x.shape[1:]))}, {len(names)} classes' + (
             f', {len(set(owners))} clients' * any(owners)), flush=True)
   return arrays.to_dataset(root.resolve().name, check.source, loaded)
-
-
-def find(root: pathlib.Path, pattern: str) -> list[pathlib.Path]:
-  """Returns the files and folders in `root` that are not hidden, sorted."""
-  return [path for path in sorted(root.rglob(pattern)) if not any(
-      part.startswith('.') for part in path.relative_to(root).parts)]
 
 
 def layout(check: arrays.Check, root: pathlib.Path,

@@ -40,6 +40,9 @@ _MAX_CATEGORIES = 1_000  # columns of one, which makes as many features
 # NumPy reads NaT and now as dates, too, and numbers of any length as years.
 _DATE = re.compile(r'[0-9]{4}($|-)')
 _SEED = 0  # of the test rows; the same in all runs
+# Files of training and test rows, and their patterns by part.
+_SPLITS = {'train.csv and test.csv': '{}.csv',
+           'the folders train and test': '{}/*.csv'}
 
 
 class Table(NamedTuple):
@@ -178,23 +181,31 @@ def find(data_dir: str, dataset: str = 'csv', others: str = ''
   root = files.user_path(data_dir, 'data_dir')
   if root.is_file():
     return [('', '', root)]
-  split = [(part, path) for part in ('train', 'test')
-           for path in ([root / f'{part}.csv'] if (
-               root / f'{part}.csv').is_file() else
-                        sorted((root / part).glob('*.csv')))]
-  if split:
-    require({part for part, _ in split} == {'train', 'test'}, 'data_dir',
-            'must hold both training and test files',
-            f'{data_dir} with {split[0][0]} only',
-            'Add the missing files, or rename these so that their rows are '
-            'split')
-    return [(part, path.stem * (path.parent != root), path)
-            for part, path in split]
-  paths = sorted(root.glob('*.csv'))
+  for title, pattern in _SPLITS.items():
+    split = [(part, path) for part in ('train', 'test')
+             for path in files.visible(root, pattern.format(part))]
+    if split:
+      _check_split(root, title, split)
+      return [(part, path.stem * (path.parent != root), path)
+              for part, path in split]
+  paths = files.visible(root, '*.csv')
   require(paths, 'data_dir', 'must be a CSV file or hold *.csv',
           f'{data_dir}, which ' + (
               'has none' if root.is_dir() else 'does not exist'), remedy)
   return [('', path.stem, path) for path in paths]
+
+
+def _check_split(root, title, split):
+  """Checks that the (part, path) of files that are split are all there is."""
+  paths = [path for _, path in split]
+  others = [str(path) for pattern in ('*.csv', '*/*.csv')
+            for path in files.visible(root, pattern) if path not in paths]
+  require(not others, 'data_dir', f'must hold no CSV files beside {title}',
+          ', '.join(others[:3]), 'Move or rename them')
+  require({part for part, _ in split} == {'train', 'test'}, 'data_dir',
+          'must hold both training and test files',
+          f'{root} with {split[0][0]} only', 'Add the missing files, or rename '
+          'these so that their rows are split')
 
 
 def read(check: arrays.Check, path: pathlib.Path, delimiter: str,

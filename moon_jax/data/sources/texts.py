@@ -59,9 +59,11 @@ def load(data_dir: FromRun[str] = '', tokenizer: File = '', label: str = '',
   read, num_tokens = _reader(check, tokenizer, length, pad_token, pad_side)
   root = files.user_path(data_dir, 'data_dir')
   # Beside train.csv others have a list of classes, classes.txt.
-  paths = folders.find(root, '*/*.txt') if data_dir and root.is_dir() else []
+  paths = (files.visible(root, '**/*/*.txt')
+           if data_dir and root.is_dir() else [])
   if paths:
-    others = [*root.glob('*.csv'), *root.glob('train/*.csv')]
+    others = [path for pattern in ('*.csv', 'train/*.csv')
+              for path in files.visible(root, pattern)]
     check(not others, 'the directory must hold either CSV files or folders of '
           'texts', ' and '.join(map(str, [*others[:1], paths[0]])), 'Move one')
     for name, value, default in (

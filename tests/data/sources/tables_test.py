@@ -122,6 +122,11 @@ def test_classes_that_are_numbers_keep_all_their_digits(tmp_path):
   assert data.class_names == tuple(classes)
 
 
+def test_hidden_files_are_not_read(clinics):
+  write(clinics, {'._north': '\0', '.train': '\0'})
+  test_a_file_per_client(clinics)
+
+
 def test_columns_of_inputs(clinics):
   wide = load(clinics, 'csv(label=ill, categorical=age, missing=most_frequent)')
   narrow = load(clinics, "csv(label=ill, inputs='score,age')")
@@ -169,6 +174,15 @@ SOME = HEAD + '1,a,2,x\n3,b,4,y\n' * 3
     ('csv(label=ill)', {'train': SOME, 'test': HEAD + '1,a,2,z\n'},
      ["'z'", 'test.csv, line 2', 'training rows']),
     ('csv(label=ill)', {'train': SOME}, ['both training and test']),
+    *(('csv(label=ill)', {'train': SOME, 'test': SOME, other: SOME},
+       ['must hold no CSV files beside train.csv and test.csv',
+        f'{other}.csv', 'Move'])
+      for other in ('val', 'train/north', 'valid/north')),
+    *(('csv(label=ill)', {'train/a': SOME, 'test/a': SOME, other: SOME},
+       ['must hold no CSV files beside the folders train and test',
+        f'{other}.csv', 'Move']) for other in ('north', 'valid/north')),
+    ('csv(label=ill)', {'train': SOME, 'test/a': SOME},
+     ['no CSV files beside', 'test/a.csv']),
     ('csv(label=ill, missing=error)', {'a': SOME + ',a,6,x\n'},
      ['age', 'line 8', 'missing=mean']),
     ('csv(label=ill)', {'a': HEAD + ',a,6,x\n,b,6,y\n,b,6,y\n'},
