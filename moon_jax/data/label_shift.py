@@ -140,19 +140,19 @@ def with_flips(config: Config, dataset: Dataset, labels: np.ndarray,
 
 def _check_may_change(config, dataset, clients, name, value):
   """Checks that each client may have labels of its own."""
-  check_classes(dataset, name, value)
+  check_classes(dataset, name, value, 'Remove it')
   require(clients_lib.are_disjoint(clients), name, 'must not change labels of '
           'clients that share examples, since an example has one label', value,
           f'Remove it, or give another {setting("partition")} than '
           f'{config.partition}')
 
 
-def check_classes(dataset: Dataset, name: str, value: object) -> None:
+def check_classes(dataset: Dataset, name: str, value: object,
+                  remedy: str) -> None:
   """Raises a UserError, of the setting `name`, unless labels are classes."""
   task = dataset.task_name
   require(task == 'classification', name, f'must suit the task {task} of '
-          f'{dataset.name}, whose labels are no classes', value, 'Remove it, '
-          f'or give {setting("partition")}=iid, quantity or natural')
+          f'{dataset.name}, whose labels are no classes', value, remedy)
 
 
 def noisy(labels: np.ndarray, clients: Sequence[np.ndarray],

@@ -144,7 +144,9 @@ def _partition(config, dataset):
           f'{setting("dataset", config.dataset)}', name, 'Give another one')
   if name in ('dirichlet', 'client_dirichlet', 'extended_dirichlet', 'shards',
               'pathological'):
-    label_shift.check_classes(dataset, 'partition', name)
+    label_shift.check_classes(
+        dataset, 'partition', name,
+        f'Give {setting("partition")}=iid, quantity or natural')
   labels, num_clients = dataset.train_labels, config.num_clients
   clients = parts.make(
       'partition', part, dataset=dataset, labels=labels,

@@ -133,6 +133,20 @@ def test_shared_examples_are_refused(flag, digits, monkeypatch):
     split.make(config, digits)
 
 
+@pytest.mark.parametrize('flag', [
+    {'labels': 'noise(rate=.1)'}, {'attack': 'label_flip(attackers=.5)'},
+    {'partition': 'dirichlet'}])
+def test_labels_that_are_no_classes_are_refused(flag, digits):
+  """Another partition is a remedy only for a partition."""
+  prices = digits._replace(
+      train_labels=digits.train_labels / np.float32(3), task='regression')
+  config = dataclasses.replace(CONFIG, **{'partition': 'iid', **flag})
+  with pytest.raises(UserError, match='whose labels are no classes') as error:
+    split.make(config, prices)
+  is_named = 'partition=iid, quantity or natural' in str(error.value)
+  assert is_named == ('partition' in flag)
+
+
 @pytest.mark.parametrize('kind', ['i1', 'u1', 'i2'])
 def test_new_labels_may_exceed_the_type_of_the_old_ones(kind):
   """The examples have the first classes of 300 only."""
