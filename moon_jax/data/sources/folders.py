@@ -58,9 +58,15 @@ def load(data_dir: FromRun[str] = '', size: Annotated[int, Ge(0)] = 0,
         f'{data_dir} without {", ".join(_SUFFIXES[:3])}',
         'Name another directory')
   parts, owners, labels = layout(check, root, paths)
-  names, y = np.unique(labels, return_inverse=True)
   is_test = (parts == 'test' if any(parts)
              else test_rows(owners, None, test_fraction))
+  names = np.unique(labels[~is_test])
+  is_known = np.isin(labels, names)
+  first = int(is_known.argmin())
+  check(is_known.all(), 'folders must have only classes of training images',
+        f'{str(labels[first])!r} in {paths[first]}',
+        'Add training images of the class, or remove it')
+  y = np.searchsorted(names, labels)
   x = decode(check, paths, size)
   loaded: dict[str, Any] = {'class_names': names}
   for part, rows in ('train', ~is_test), ('test', is_test):

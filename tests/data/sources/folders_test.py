@@ -78,6 +78,9 @@ def test_sizes(tmp_path):
     (lambda here: [save(here / top / 'a', PIXELS[0])
                    for top in ('train', 'evaluation')],
      'only folders test and valid; got .*/evaluation. Move'),
+    (lambda here: [save(here / place, PIXELS[0])
+                   for place in ('train/a', 'test/a', 'test/b')],
+     "only classes of training images; got 'b' in .*/test/b/0.png. Add"),
     (lambda here: (save(here / 'a', PIXELS[0]),
                    (here / 'a/9.png').write_bytes(b'x')), 'complete.*a.9.png'),
     (lambda here: (save(here / 'a', PIXELS[0]), save(here / 'a', (
