@@ -13,6 +13,7 @@ from training rows alone. Errors name the file and the line.
 
 from collections.abc import Callable, Sequence
 import csv
+import datetime
 import decimal
 import functools
 import io
@@ -39,6 +40,7 @@ _LABELS = ('label', 'target', 'class', 'y')  # looked for, in this order
 _MAX_CATEGORIES = 1_000  # columns of one, which makes as many features
 # NumPy reads NaT and now as dates, too, and numbers of any length as years.
 _DATE = re.compile(r'[0-9]{4}($|-)')
+_ZONE = re.compile(r'[ T].*[+-]|Z$')  # of a time, as +02:00
 _SEED = 0  # of the test rows; the same in all runs
 # Files of training and test rows, and their patterns by part.
 _SPLITS = {'train.csv and test.csv': '{}.csv',
@@ -85,8 +87,9 @@ def load(data_dir: FromRun[str] = '', label: str = '', client: str = '',
       file. A missing category becomes the most frequent one, or with indicator
       no category.
     task: classification or regression.
-    time: column of numbers or dates (2026-01-31). Rows are sorted by it, for
-      partition=temporal, and test rows are the latest rows of each client.
+    time: column of numbers, dates (2026-01-31) or times, in UTC if they have no
+      zone. Rows are sorted by it, for partition=temporal, and test rows are the
+      latest rows of each client.
     delimiter: character between fields.
     test_fraction: fraction of the rows of each client that are for testing, if
       the files are not split.
@@ -310,14 +313,21 @@ def _times(check, columns, name, at):
   times = []
   for row, text in enumerate(values):
     try:
-      if not are_numbers and not _DATE.match(text):
-        raise ValueError
-      times.append(np.array(text).astype(
-          np.float64 if are_numbers else 'datetime64[us]'))
+      times.append(float(text) if are_numbers else _date(text))
     except ValueError:
       check(False, f'time={name} must have numbers, or dates like 2026-01-31',
             f'{text!r} in {at(row)}', 'Convert it')
   return np.array(times)
+
+
+def _date(text):
+  """Returns a date or a time in UTC, as are those without a zone."""
+  if not _DATE.match(text):
+    raise ValueError
+  if _ZONE.search(text):
+    time = datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
+    text = time.replace(tzinfo=None).isoformat()
+  return np.array(text).astype('datetime64[us]')
 
 
 def test_rows(owners, order, fraction):

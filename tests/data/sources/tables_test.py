@@ -1,6 +1,7 @@
 """CSV files: against scikit-learn's transformers, and every kind of error."""
 
 import pathlib
+import warnings
 
 import numpy as np
 import pytest
@@ -109,6 +110,21 @@ def test_a_column_of_clients_and_one_of_times(clinics):
   np.testing.assert_array_equal(data.test_inputs[:, 0], [7, 8, 9, 10])
   assert data.train_clients.tolist() == [1, 0, 1, 0, 1, 0]
   assert data.class_names == ('0', '1')
+
+
+def test_times_may_have_a_zone(tmp_path):
+  """Times without one are UTC."""
+  times = ['2026-01-01T02:00:00+02:00', '2026-01-01T00:00:01Z',
+           '2026-01-01 00:00:02', '2025-12-31T19:00:03.5-0500', '2026-01-02']
+  order = [3, 0, 4, 2, 1]
+  rows = [f'{times[i]},{i},{i % 2}' for i in order]
+  place = write(tmp_path, {'all': '\n'.join(['when,x,y', *rows])})
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    data = load(place + '/all.csv',
+                'csv(label=y, time=when, test_fraction=.4)')
+  np.testing.assert_array_equal(data.train_inputs[:, 0], [0, 1, 2])
+  np.testing.assert_array_equal(data.test_inputs[:, 0], [3, 4])
 
 
 def test_classes_that_are_numbers_keep_all_their_digits(tmp_path):
