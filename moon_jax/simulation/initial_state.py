@@ -67,14 +67,18 @@ def _fill_fn(spec, directory):
 
 
 def _check_algorithm(spec):
-  algorithm = spec.federation.algorithm
   remedy = f'Give {setting("client_state")}=memory'
   require(jax.process_count() == 1, 'client_state=disk', 'is for one process',
           jax.process_count(), f'{remedy}, or {setting("num_processes")}=1')
-  require(not algorithm.per_client_init and not evaluates_clients(spec),
-          'client_state=disk', 'is for algorithms that evaluate the global '
-          'model', 'one that evaluates the state of all clients together, as '
-          'solo does', remedy)
+  require(can_be_on_disk(spec), 'client_state=disk', 'is for algorithms that '
+          'evaluate the global model', 'one that evaluates the state of all '
+          'clients together, as solo does', remedy)
+
+
+def can_be_on_disk(spec: RoundSpec) -> bool:
+  """Returns whether no evaluation reads the state of all clients together."""
+  return (not spec.federation.algorithm.per_client_init
+          and not evaluates_clients(spec))
 
 
 def evaluates_clients(spec: RoundSpec) -> bool:

@@ -13,12 +13,14 @@ import jax
 from moon_jax.data.mapped import is_mapped
 from moon_jax.distributed import host, processes
 from moon_jax.errors import OutOfMemory, setting, UserError
+from moon_jax.simulation import initial_state
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.round_spec import bytes_of, RoundSpec
 
 _BYTES = 4  # of a float32 or an int32
 _MAX_CHARACTERS = 200  # of an error that a message quotes
 _LEAST_NAMED = .001  # of the memory needed; messages omit smaller parts
+_LARGE = .1  # of the memory needed; messages have remedies for such parts
 
 
 class Part(NamedTuple):
@@ -27,6 +29,7 @@ class Part(NamedTuple):
   name: str
   size: int  # bytes
   is_shared: bool = False  # whether runs in one program have one copy together
+  lowered_by: tuple[str, ...] = ()  # keys of `_remedies`
 
 
 class Need(NamedTuple):
@@ -47,23 +50,28 @@ def on_device(run: RoundSpec) -> list[Part]:
   shape = run.shape
   jobs = shape.jobs_per_device
   models = (run.program.keep_models + run.federation.evaluate_all) * jobs
+  of_jobs = ('cohort',) if models else ()
   count = run.program.topology.num_models
   models += 1 if count == 1 else 3 * count  # before and after, and messages
   lanes_per_device = shape.num_lanes // shape.num_devices
   return [
-      Part('models', bytes_of(run.model) * models),
+      Part('models', bytes_of(run.model) * models,
+           lowered_by=(*of_jobs, 'cores')),
       Part('client state of a round, before and after it',
-           2 * run.client_bytes * jobs),
+           2 * run.client_bytes * jobs, lowered_by=('cohort',)),
       Part('server state, before and after a round',
-           2 * count * run.server_bytes),
+           2 * count * run.server_bytes, lowered_by=('cores',)),
       # Each device has those of its own jobs, and gathers those of all.
       Part('messages side by side', run.each_bytes * jobs * (
-          1 + shape.num_devices * (shape.num_devices > 1))),
+          1 + shape.num_devices * (shape.num_devices > 1)),
+           lowered_by=('cohort', 'cores')),
       Part("the round's table", _BYTES * shape.num_rows * shape.batch_size
-           * lanes_per_device),
-      Part('representations of frozen models', run.frozen_bytes),
+           * lanes_per_device, lowered_by=('cohort',)),
+      Part('representations of frozen models', run.frozen_bytes,
+           lowered_by=('cores',)),
       Part('gradients of examples', bytes_of(run.model) * shape.batch_size
-           * lanes_per_device * run.program.algorithm.has_private_gradients)]
+           * lanes_per_device * run.program.algorithm.has_private_gradients,
+           lowered_by=('lanes',))]
 
 
 def data_on_device(run: RoundSpec) -> list[Part]:
@@ -71,10 +79,12 @@ def data_on_device(run: RoundSpec) -> list[Part]:
   federation, num_devices = run.federation, run.shape.num_devices
   return [
       Part('training examples', _examples(run, 'train', run.shard_size or None),
-           is_shared=True),
+           is_shared=True,
+           lowered_by=('cohort' if run.shard_size else 'shard_data',)),
       Part('frozen weights', run.weights_bytes, is_shared=True),
       Part('test examples', _examples(run, 'test', federation.num_test) // (
-          1 if federation.evaluate_clients else num_devices), is_shared=True),
+          1 if federation.evaluate_clients else num_devices), is_shared=True,
+           lowered_by=('eval_examples',)),
       _validation(run, num_devices), _held_out(run)]
 
 
@@ -88,16 +98,19 @@ def on_host(run: RoundSpec) -> list[Part]:
   return [
       Part(f'client state of {run.num_stateful:,} '
            f'{"sampled " if run.begins_empty else ""}clients',
-           run.num_stateful * run.client_bytes * in_memory),
+           run.num_stateful * run.client_bytes * in_memory,
+           lowered_by=('disk', 'num_clients')),
       Part(f'client state of {num_clients:,} clients copied for a checkpoint',
-           run.client_bytes * num_clients * has_copy),
+           run.client_bytes * num_clients * has_copy,
+           lowered_by=('disk', 'num_clients')),
       Part('training examples', 0 if is_mapped(federation.data.train_inputs)
-           else _examples(run, 'train'), is_shared=True),
+           else _examples(run, 'train'), is_shared=True, lowered_by=('npy',)),
       Part('test examples', _examples(run, 'test', federation.num_test),
-           is_shared=True),
+           is_shared=True, lowered_by=('eval_examples',)),
       Part('inputs of the cached features', sum(
           x.nbytes for x in run.given.data[1:5:2] if not is_mapped(x)
-      ) * run.given.model.caches_features, is_shared=True),
+      ) * run.given.model.caches_features, is_shared=True,
+           lowered_by=('npy',)),
       _held_out(run)]
 
 
@@ -108,11 +121,12 @@ def data_of_cores(run: RoundSpec, num_devices: int) -> list[Part]:
   return [
       Part("examples of a round's clients",
            num_devices * _examples(run, 'train', run.shard_size),
-           is_shared=True),
-      Part('frozen weights', num_devices * run.weights_bytes, is_shared=True),
+           is_shared=True, lowered_by=('no shard_data', 'cohort')),
+      Part('frozen weights', num_devices * run.weights_bytes, is_shared=True,
+           lowered_by=('cores',)),
       Part('test examples in batches',
            copies * _examples(run, 'test', federation.num_test),
-           is_shared=True),
+           is_shared=True, lowered_by=('eval_examples',)),
       _validation(run, 1)]
 
 
@@ -184,9 +198,43 @@ def check(*runs: RoundSpec) -> None:
       raise UserError(
           '', f'the run needs at least {need.size / 1e9:,.1f} GB of memory in '
           f'{need.where}: {named}', f'{need.have / 1e9:,.1f} GB',
-          f'Give fewer {setting("num_clients")}, '
-          f'{setting("client_state")}=disk for the state of clients, or '
-          f'{setting("shard_data")} for training examples')
+          _remedy(runs[0], [key for part in parts for key in part.lowered_by
+                            if part.size > _LARGE * need.size]))
+
+
+def _remedy(run, keys):
+  """Returns the end of the message: what lowers the parts with these keys."""
+  known = _remedies(run)
+  remedies = dict.fromkeys(known[key] for key in keys if key in known)
+  return (f'Give {", or ".join(remedies)}' if remedies
+          else 'Use a smaller network, or a machine with more memory')
+
+
+def _remedies(run):
+  """Returns the remedies that the run can still take, by key."""
+  federation = run.federation
+  lanes = _fewer_lanes(run.shape.num_lanes)
+  texts = {
+      'num_clients': (True, f'fewer {setting("num_clients")}'),
+      'cohort': (federation.cohort_size > 1,
+                 f'fewer clients per round ({setting("participation")})'),
+      'disk': (jax.process_count() == 1 and initial_state.can_be_on_disk(run),
+               setting('client_state', 'disk')),
+      'eval_examples': (True, f'fewer {setting("eval_examples")}'),
+      'npy': (True, f'{setting("dataset", "npy")}, which stays in its files'),
+      'lanes': (lanes, setting('lanes', lanes)),
+      'cores': (lanes and _device() is None, setting('lanes', lanes)),
+      'shard_data': (True, setting('shard_data')),
+      'no shard_data': (not is_mapped(federation.data.train_inputs),
+                        f'no {setting("shard_data")}')}
+  return {key: text for key, (is_possible, text) in texts.items()
+          if is_possible}
+
+
+def _fewer_lanes(num_lanes):
+  """Returns half of the lanes, in equal numbers per process; 0 for none."""
+  count = processes.count()
+  return num_lanes // 2 // count * count
 
 
 def excess(*runs: RoundSpec) -> int:
@@ -233,10 +281,9 @@ def explain(error: Exception, federation: Federation, num_lanes: int,
            f'trains{have}' if temporary_bytes else have)
   with_lanes = f' with {num_lanes} lane(s)' if num_lanes else ''
   remedies = []
-  count = processes.count()
   if num_runs > 1:
     remedies.append(setting('max_runs', num_runs // 2))
-  elif fewer := num_lanes // 2 // count * count:
+  elif fewer := _fewer_lanes(num_lanes):
     remedies.append(setting('lanes', fewer))
   if limit and not federation.shard_data:
     remedies.append(setting('shard_data'))

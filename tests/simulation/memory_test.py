@@ -10,6 +10,7 @@ from moon_jax.config import Config
 from moon_jax.data import cohort, rounds
 from moon_jax.distributed import host
 from moon_jax.errors import UserError
+from moon_jax.methods.moon import moon
 from moon_jax.simulation import build, round_spec
 from moon_jax.simulation import memory as memory_lib
 from moon_jax.simulation.simulation import Simulation
@@ -119,40 +120,70 @@ def test_only_clients_that_are_sampled_need_memory(made):
   assert made(participation=.1, algorithm='ditto').num_stateful == 100
 
 
-@pytest.mark.parametrize('changes, part', [
-    (dict(), 'client state of a round, before and after it'),
+_COHORT = 'fewer clients per round (participation)', {'participation': .1}
+_DISK = 'client_state=disk', {'client_state': 'disk'}
+_LANES = 'lanes=1', {'lanes': 1}
+
+
+@pytest.mark.parametrize('changes, part, remedies', [
+    (dict(), 'client state of a round, before and after it', [_COHORT]),
     (dict(participation=.1, num_rounds=80,
           algorithm='moon(num_negatives=9)'),
-     'client state of 100 sampled clients'),
+     'client state of 100 sampled clients',
+     [_DISK, ('fewer num_clients', {'num_clients': 50})]),
     (dict(participation=.1, checkpoint_every=1),
-     'client state of 100 clients copied for a checkpoint'),
-    (dict(participation=.1, algorithm='solo'), 'client state of 100 clients'),
-    (dict(algorithm='fedavg', model='mlp(projection_dim=20000)'), 'models'),
+     'client state of 100 clients copied for a checkpoint', [_DISK]),
+    (dict(participation=.1, algorithm='solo'), 'client state of 100 clients',
+     [('fewer num_clients', {'num_clients': 50})]),  # solo evaluates it
+    (dict(algorithm='fedavg', model='mlp(projection_dim=20000)'), 'models',
+     [_LANES]),
     (dict(algorithm='fedavg', client_eval_every=1, save_local_models=True,
-          client_test_fraction=.1), 'models'),
-    (dict(algorithm='fedavg', local_epochs=600), "the round's table"),
+          client_test_fraction=.1), 'models', [_COHORT, _LANES]),
+    (dict(algorithm='fedavg', local_epochs=600), "the round's table",
+     [_COHORT]),
 ])
-def test_what_does_not_fit_is_refused_with_its_parts(
-    changes, part, made, monkeypatch):
+def test_what_does_not_fit_is_refused_with_its_parts_and_remedies(
+    changes, part, remedies, made, monkeypatch):
   """A machine has a little more than half of what the largest part takes."""
   run = made(**changes)
   need, = memory_lib.needs(run)
   largest = max(need.parts, key=lambda part: part.size)
   assert largest.name == part
+  for _, change in remedies:
+    other, = memory_lib.needs(made(**changes | change))
+    assert sizes(other.parts).get(part, 0) < largest.size
   monkeypatch.setattr(
       host, 'machine_bytes', lambda: need.size - .45 * largest.size)
   with pytest.raises(UserError, match=(
       rf'GB of memory in the machine: {part} [\d.]+.*; got [\d.]+ GB. '
-      'Give fewer num_clients, client_state=disk ')):
+      'Give ')) as error:
     memory_lib.check(run)
+  for text, _ in remedies:
+    assert text in str(error.value)
   monkeypatch.setattr(host, 'machine_bytes', lambda: need.size)
   memory_lib.check(run)
 
 
-def test_errors_of_federations_in_python_name_arguments(monkeypatch):
-  federation = tiny_federation.make()
+def test_remedies_are_not_given_already(made, monkeypatch):
+  """Nor would they raise the need: cores share the training examples."""
   monkeypatch.setattr(host, 'machine_bytes', lambda: 1)
-  with pytest.raises(UserError, match='fewer num_clients, client_state=disk'):
+
+  def remedies(**changes):
+    with pytest.raises(UserError, match='machine') as error:
+      memory_lib.check(made(**{'algorithm': 'fedavg', **changes}))
+    return str(error.value).partition('GB. ')[2]
+
+  assert remedies(lanes=1) == (
+      'Give dataset=npy, which stays in its files, or fewer eval_examples')
+  assert ' no shard_data' in remedies(shard_data=True, lanes=1)
+  on_disk = remedies(algorithm='moon', client_state='disk', participation=.01)
+  assert 'client' not in on_disk, on_disk
+
+
+def test_errors_of_federations_in_python_name_arguments(monkeypatch):
+  federation = tiny_federation.make(algorithm=moon())
+  monkeypatch.setattr(host, 'machine_bytes', lambda: 1)
+  with pytest.raises(UserError, match='client_state=disk, or fewer num_clien'):
     Simulation(federation)
 
 
@@ -177,7 +208,7 @@ def test_devices_with_memory_of_their_own(made, monkeypatch):
   memory_lib.check(run)
   monkeypatch.setattr(memory_lib, '_device', lambda: .7 * need)
   with pytest.raises(UserError, match=(
-      'in each device: training examples .* or shard_data for training')):
+      'in each device: training examples .* Give shard_data$')):
     memory_lib.check(run)
   monkeypatch.setattr(memory_lib, '_device', lambda: need)
   monkeypatch.setattr(host, 'machine_bytes', lambda: need / 10)
