@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 import contextlib
+import fnmatch
 import hashlib
 import io
 import json
@@ -92,6 +93,8 @@ class Workdir:
               f'{setting("num_rounds", self._config.num_rounds)} extends the '
               'finished run', f'no checkpoint, and {len(self.lines())} rounds',
               f'Name another {setting("workdir")}, or restore checkpoints/')
+      if self._config.checkpoint_every:
+        _check_name(self.path)
       with self.writing(), tempfile.TemporaryDirectory(
           dir=there, prefix='.moon_jax-'):
         pass
@@ -440,6 +443,21 @@ def timeline_npz(timeline: Timeline) -> bytes:
   file = io.BytesIO()
   np.savez_compressed(file, **arrays)
   return file.getvalue()
+
+
+def _check_name(directory):
+  """Checks that Orbax can save checkpoints in a directory.
+
+  It finds its own files by `glob`, and escapes no path: of [b] it would find b,
+  nothing else, and call a checkpoint without arrays complete.
+  """
+  path = directory.absolute()
+  require('**' not in str(path) and all(
+      fnmatch.fnmatchcase(part, part) for part in path.parts),
+          f'workdir={directory}', 'must have a path without ** and without '
+          'characters in brackets, such as [b], for Orbax to write checkpoints',
+          path, 'Name another directory, or use '
+          f'{setting("checkpoint_every")}=0')
 
 
 def _check_types(directory):

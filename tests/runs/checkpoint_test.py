@@ -17,6 +17,7 @@ from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.state import State
 from moon_jax.errors import UserError
 from moon_jax.runs import checkpoint
+from moon_jax.runs import directory as directory_lib
 from moon_jax.runs.checkpoint import Checkpoints, digest
 
 pytestmark = pytest.mark.usefixtures('of_command')
@@ -85,6 +86,14 @@ def test_the_newest_are_kept(tmp_path):
   again = checkpoints(path)
   assert again.newest == 8
   assert_is_state_of(again.restore(state(0)), 8)
+
+
+def test_a_path_with_characters_of_patterns_holds_a_checkpoint(tmp_path):
+  """`Workdir.check` refuses the paths that Orbax cannot read."""
+  path = tmp_path / 'a[b' / 'c]d?e*f' / 'x[]' / 'checkpoints'
+  directory_lib.Workdir(Config(workdir=str(path.parent))).check()
+  save_rounds(path, [1])
+  assert_is_state_of(checkpoints(path).restore(state(0)), 1)
 
 
 def test_logging_stays_as_the_program_has_set_it(copy, caplog):

@@ -98,6 +98,21 @@ def test_each_number_of_a_summary_is_checked(name, tmp_path):
       made.summary()
 
 
+@pytest.mark.parametrize('name', ['a [b]', 'x[!y]', 'x[[]', 'a**b'])
+def test_a_path_that_orbax_takes_for_a_pattern_is_an_error(
+    name, tmp_path, monkeypatch):
+  """Also of the current directory. It would save checkpoints without arrays.
+  """
+  (tmp_path / name).mkdir()
+  monkeypatch.chdir(tmp_path / name)
+  for path in tmp_path / name / 'run', 'run':
+    with pytest.raises(UserError) as error:
+      directory_lib.Workdir(Config(workdir=str(path))).check()
+    assert f'{tmp_path / name / "run"}. Name another' in str(error.value)
+    assert directory_lib.Workdir(
+        Config(workdir=str(path), checkpoint_every=0)).check() is None
+
+
 @pytest.mark.parametrize('name', [
     'config.json', 'partition.npz', 'cohorts.txt.part', 'model.safetensors',
     'checkpoints', 'client_state', 'local_models', 'best'])
