@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import contextlib
 import errno
 import os
+import pathlib
 import re
 import signal
 import sys
@@ -20,6 +21,7 @@ from absl import flags, logging
 from moon_jax import errors, user_code
 from moon_jax.cli import help_page, recipes
 from moon_jax.config import Config, FACTS, PARTS, parts, spelling, suggest
+from moon_jax.data.io import files
 from moon_jax.distributed import processes
 from moon_jax.errors import (
   DivergedError,
@@ -39,8 +41,6 @@ _DEFINE_FNS = {
     float: flags.DEFINE_float,
     bool: flags.DEFINE_bool,
 }
-
-_MARK = '\ufeff'  # byte-order mark, with which some editors begin a file
 
 # The beginning of a message of Python or absl -> what is required.
 _REQUIREMENTS = {
@@ -113,27 +113,48 @@ def settings_of(words: Sequence[str]) -> dict[str, Any]:
   return {name: own[name].value for name in FACTS if own[name].present}
 
 
-def _expanded(words: Sequence[str]) -> list[str]:
+def _expanded(words: Sequence[str], parents: tuple[pathlib.Path, ...] = ()
+              ) -> list[str]:
   """Returns words with the lines of flag files and recipes for their names.
 
-  Raises an absl.flags.Error if a flag file cannot be opened.
+  `parents` are the flag files in which the words are.
   """
   expanded, rest = [], [*words]
   while rest and rest[0] != '--':
-    count = 1 + bool(re.fullmatch(r'--?(flagfile|recipe)', rest[0]))
-    first, rest = rest[:count], rest[count:]
-    if match := re.match(r'--?recipe\b=?(.*)', first[0]):
-      first = [f'--flagfile={recipes.find(match[1] or "".join(first[1:]))}']
-    if re.match(r'--?flagfile\b', first[0]):
-      lines = flags.FLAGS.read_flags_from_files(first)
-      first = _expanded([*filter(None, map(_line, lines))])
-    expanded += first
+    word = rest.pop(0)
+    match = re.fullmatch(r'--?(flagfile|recipe)(?:=(.*))?', word, re.DOTALL)
+    if not match:
+      expanded.append(word)
+      continue
+    kind, name = match.groups()
+    if name is None:  # the next word has it
+      name = rest.pop(0) if rest else ''
+    file = (recipes.find(name) if kind == 'recipe'
+            else files.user_path(name.strip(), kind))
+    require(file not in parents, kind, 'must not name a file that it is in',
+            name, 'Remove this line of the file')
+    expanded += _expanded(_lines(name, file), (*parents, file))
   return [*expanded, *rest]
 
 
+def _lines(name: str, file: pathlib.Path) -> list[str]:
+  """Returns the lines of a flag file that are words of a command line."""
+  require(name.strip(), 'flagfile', 'must name a file of flags', 'none',
+          'Write --flagfile=FILE, or remove it')
+  try:
+    text = file.read_text('utf-8-sig')
+  except (OSError, ValueError) as error:
+    reason = getattr(error, 'strerror', None) or error
+    raise UserError(
+        'flagfile', 'must name a text file of flags in UTF-8',
+        f'{name}, which cannot be read ({reason})',
+        'Correct its path, or save it in UTF-8') from error
+  return [*filter(None, map(_line, text.split('\n')))]
+
+
 def _line(line):
-  bare = line.removeprefix(_MARK).strip()
-  if bare.startswith(('#', '//')):  # absl removes those without mark
+  bare = line.strip()
+  if bare.startswith(('#', '//')):
     return ''
   flag, _, comment = bare.partition(' #')
   if comment and bare.startswith('-'):
