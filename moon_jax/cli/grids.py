@@ -33,6 +33,7 @@ class Blocks(NamedTuple):
   base: Config  # of the settings that a block does not have
   settings: list[dict[str, Any]]  # of each block; a tuple is an axis
   file: toml_file.SweepFile
+  given: dict[str, Any]  # what the command line gives; a tuple is an axis
   # Whether the command line changes the runs of the file.
   is_changed: bool
 
@@ -77,6 +78,7 @@ def blocks(config: Config, named: Container[str], grids: Sequence[str],
   return Blocks(
       dataclasses.replace(config, **{'workdir': '', **file.base}),
       [{**block, **fixed, **axes} for block in file.blocks], file,
+      {**fixed, **axes},
       bool(axes or {name.partition('.')[0] for name in fixed} & {
           *identity.IDENTITY}))
 

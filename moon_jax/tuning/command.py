@@ -38,26 +38,24 @@ class Tuning:
     self._file, common = blocks.file, _searched(given)
     arms = []
     for block, keys in zip(blocks.settings, self._file.block_keys):
-      ranges = {**self._file.keys.get('search', {}), **keys.get('search', {})}
+      ranges = {
+          name: (x, f'{self._file.name}.toml: search.{name}') for name, x in {
+              **self._file.keys.get('search', {}), **keys.get('search', {})
+          }.items()} | common
       tasks = {name: x for name, x in block.items()
                if isinstance(x, tuple) and search.is_task(name)}
       for task in itertools.product(*tasks.values()):
         arms.append(self._arm(
-            blocks.base, block | dict(zip(tasks, task)), ranges, common))
+            blocks.base, block | dict(zip(tasks, task)), ranges))
+      _check_given(blocks.given, ranges)
     self.arms = _named(arms)
     train_lib.check(self.arms, self._metric)
 
-  def _arm(self, base, block, ranges, common):
+  def _arm(self, base, block, ranges):
     given = {name: (x, f'the values of {name}') for name, x in block.items()
-             if isinstance(x, tuple)} | {
-        name: (x, f'{self._file.name}.toml: search.{name}')
-        for name, x in ranges.items()} | common
+             if isinstance(x, tuple)} | ranges
     axes = {name: search.axis(name, *x) for name, x in given.items()}
     fixed = {name: x for name, x in block.items() if name not in axes}
-    if both := [name for name, x in block.items()
-                if name in common and isinstance(x, tuple)]:
-      raise UserError('', f'--search {both[0]} and --grid {both[0]} exclude '
-                      'each other', 'both', 'Remove one of them')
     config = values.replace(base, fixed)
     first = {name: axis.ends[0] for name, axis in axes.items()}
     for name, (_, where) in given.items():
@@ -141,16 +139,37 @@ def _searched(given):
   return common
 
 
+def _check_given(given, ranges):
+  """Checks that the command line gives no value of what has a range.
+
+  A file may: the range replaces it.
+  """
+  flags = {f'{kind}.{name}': kind for kind, call in given.items()
+           if isinstance(call, parts.Part) for name, _ in call.arguments}
+  flags |= {name: name for name in given}
+  for name, (_, where) in ranges.items():
+    if flag := flags.get(name):
+      value = given[flag]
+      shown = f'--grid {flag}' if isinstance(value, tuple) else (
+          f'--{flag}={values.show(value)}')
+      raise UserError('', f'{where} and {shown} exclude each other', 'both',
+                      'Remove one of them')
+
+
 def _named(arms):
-  """Returns arms with names: the method, and settings in which they differ."""
+  """Returns arms with names: the method, and settings in which they differ.
+
+  Arguments that are tuned are left out.
+  """
   columns = values.columns([arm.config for arm in arms], ())
   named: list[Arm] = []
   for arm in arms:
     axes = arm.tuner.space.axes
     shown = [' or '.join(map(str, axes['algorithm'].values))
-             if 'algorithm' in axes else str(arm.config.algorithm)]
+             if 'algorithm' in axes else
+             values.shown(arm.config, ['algorithm', *axes])[0]]
     shown += [f'{name}={value}' for name, value in zip(
-        columns, values.shown(arm.config, columns))
+        columns, values.shown(arm.config, [*columns, *axes]))
               if name.partition('.')[0] != 'algorithm' and name not in axes
               and (search.is_task(name) or values.get(arm.config, name) !=
                    getattr(Config, name, None))]

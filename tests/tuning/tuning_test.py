@@ -210,6 +210,28 @@ search = {"algorithm.lam" = "log(0.01, 1)"}
   assert 'p, Holm' in differences and '  3  ' in differences
 
 
+def test_a_range_replaces_a_setting_of_a_file(tmp_path):
+  """Names of arms do not show it. Flags do not replace ranges of a file."""
+  (tmp_path / 'my.flags').write_text(
+      '--algorithm=moon(mu=3, temperature=0.2)\n--server=sgd(momentum=0.8)\n')
+  words = ['--flagfile=my.flags', *(
+      word for word in RUN if not word.startswith('--algorithm')),
+           '--tune=random(trials=2)', '--dry_run']
+  text = tune(tmp_path, *words, '--search=server.momentum=uniform(0, 0.9)',
+              '--search=algorithm.mu=log(0.1, 10)')
+  assert '\nmoon(temperature=0.2): trials: 2' in text
+  (tmp_path / 'my.toml').write_text(
+      'learning_rate = 0.1\nsearch = {learning_rate = "log(0.1, 1)"}\n'
+      '[[runs]]\nalgorithm = "fedavg"\n'
+      '[[runs]]\nalgorithm = "fedavg"\nschedule = "step(every=2, decay=0.5)"\n'
+      'search = {"schedule.decay" = "log(0.01, 1)"}\n')
+  text = tune(tmp_path, 'my.toml', *words[1:])
+  assert 'fedavg, fedavg schedule=step(every=2): trials: 2' in text
+  done = inline.run('my.toml', *words[1:], '--learning_rate=0.2', cwd=tmp_path)
+  assert ('my.toml: search.learning_rate and --learning_rate=0.2 exclude each '
+          'other') in done.err
+
+
 @pytest.mark.parametrize('metric, among, base', [
     ('test_accuracy', 'moon fedavg_ft fedavg', 'fedavg'),
     ('personal_heldout_accuracy', 'moon fedavg fedavg_ft', 'fedavg_ft'),
@@ -340,6 +362,14 @@ def test_trials_that_follow_have_the_rounds_until_they_pause(tmp_path):
      'client_eval_every=2 must divide.*got 3. Give'),
     (['--tune=halving(eta=2, rungs=2)', '--grid=learning_rate=0.1,0.2',
       '--checkpoint_every=0'], 'trials continue from checkpoints'),
+    (['--learning_rate=0.3', '--search=learning_rate=log(0.1, 1)'],
+     r'--search learning_rate=log\(0.1, 1\) and --learning_rate=0.3 exclude'),
+    (['--algorithm=moon', '--algorithm.mu=3',
+      '--search=algorithm.mu=log(0.1, 1)'], 'and --algorithm.mu=3 exclude'),
+    (['--algorithm=moon(mu=3)', '--search=algorithm.mu=log(0.1, 1)'],
+     r'and --algorithm=moon\(mu=3\) exclude'),
+    (['--grid=learning_rate=0.1,0.2', '--search=learning_rate=log(0.1, 1)'],
+     'and --grid learning_rate exclude each other; got both. Remove one'),
     (['--tune=', '--search=learning_rate=log(0.1, 1)'], 'needs --tune'),
 ])
 def test_what_cannot_be_tuned(words, message, tmp_path):
