@@ -49,7 +49,6 @@ def prepare(config: Config, call: Callable[..., Any] | None = None,
 
   call = call or once()
   loggers.check(config)
-  cohort.make(config)  # reports errors in a file
   workdir = Workdir(config, inputs_of(config, call), root)
   return Prepared(
       config, workdir, processes.run_on_first_process(workdir.check),

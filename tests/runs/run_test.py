@@ -18,7 +18,7 @@ import pytest
 
 import moon_jax
 from moon_jax.config import Config
-from moon_jax.data import split
+from moon_jax.data import cohort, split
 from moon_jax.errors import (
   DivergedError,
   InterruptedRun,
@@ -27,7 +27,7 @@ from moon_jax.errors import (
 )
 from moon_jax.results import read
 from moon_jax.runs import directory as directory_lib
-from moon_jax.runs import recorder, run, saved_models
+from moon_jax.runs import prepare, recorder, run, saved_models
 from moon_jax.runs.checkpoint import Checkpoints
 from moon_jax.runs.directory import Workdir
 from moon_jax.runs.signals import Interrupt
@@ -47,6 +47,14 @@ def whole(tmp_path_factory):
   path = tmp_path_factory.mktemp('whole')
   run.run(at(path))
   return lines_of(path)
+
+
+def test_no_cohort_is_sampled_before_the_data_are_known(tmp_path, monkeypatch):
+  """A number of clients that is too large takes no time and no memory."""
+  config = checks.validate(at(tmp_path, num_clients=10**9))
+  monkeypatch.setattr(cohort, 'sample', raising(AssertionError()))
+  with pytest.raises(UserError, match='num_clients must be at most'):
+    prepare.prepare(config).build()
 
 
 @pytest.mark.long
