@@ -18,29 +18,34 @@ MAX_SEED = 2**32 - 1  # numpy's legacy generator takes 32 bits
 _TYPES = bool, int, float, str
 
 
-def check(settings: Any) -> None:
+def check(settings: Any) -> dict[str, Any]:
   """Checks each field of a dataclass by its type and its metadata.
 
   The metadata is that of `moon_jax.config.flags.Facts`.
+
+  Returns the values by name, plain ones in the types of their fields: a scalar
+  of NumPy as a number of Python.
 
   Raises:
     UserError: naming the first field with an invalid value, its value and a
       remedy.
   """
-  for field in dataclasses.fields(settings):
-    if not field.metadata.get('is_part'):
-      check_value(
+  return {
+      field.name: check_value(
           type(settings), field.name, getattr(settings, field.name))
+      for field in dataclasses.fields(settings)
+      if not field.metadata.get('is_part')}
 
 
-def check_value(settings: type, name: str, value: Any) -> None:
-  """Checks a value for a field of a dataclass; see `check`."""
+def check_value(settings: type, name: str, value: Any) -> Any:
+  """Checks and returns a value for a field of a dataclass; see `check`."""
   parameter, is_plain = _parameters(settings)[name]
   if parameter.kind is bool and isinstance(value, str):  # true, as in calls
     raise parameter.error('True or False', value)
   if is_plain or parameter.kind in (int, float) and isinstance(
       value, numbers.Real):
-    parameter.check(value)
+    return parameter.check(value)
+  return value
 
 
 @functools.cache

@@ -144,6 +144,8 @@ class Part:
 
 def show(value: Any) -> str:
   """Returns the text of an argument, from which `parse` makes it again."""
+  if getattr(value, 'shape', None) == ():  # a scalar of NumPy or JAX
+    value = value.item()
   if isinstance(value, str):
     is_word = _WORD.fullmatch(value) and isinstance(_literal(value), Exception)
     return value if is_word else repr(value)

@@ -71,11 +71,10 @@ def convert(name: str, value: Any, where: str) -> Any:
       call = parts.parse(name, value)
       parts.function_of(name, call)  # its arguments may stand elsewhere, too
       return call
-    limits.check_value(Config, name, value)
+    return limits.check_value(Config, name, value)
   except UserError as error:
     error.args = f'{where}: {error}',
     raise
-  return TYPES[name](value)
 
 
 def replace(config: Config, settings: Mapping[str, Any]) -> Config:

@@ -39,12 +39,12 @@ _PATHS = tuple(name for name, facts in FACTS.items()
 
 
 def validate(config: Config) -> Config:
-  """Returns `config` with parts in their normal form, if it can be run.
+  """Returns `config` with values in their types, if it can be run.
 
-  Centralized becomes one client with all examples.
+  Parts are in their normal form. Centralized becomes one client with all examples.
   """
   platforms.check_settings()
-  limits.check(config)
+  config = dataclasses.replace(config, **limits.check(config))
   for name, facts in FACTS.items():
     if facts['names']:
       suggest.check_names(name, getattr(config, name))

@@ -1,5 +1,8 @@
 """Tests the types and ranges of single settings."""
 
+import fractions
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -44,6 +47,8 @@ def test_invalid_values_raise(name, value, message):
 @pytest.mark.parametrize('name, value', [
     ('learning_rate', 1), ('participation', np.float32(.5)),
     ('seed', np.int64(3)), ('augment', np.bool_(False)),
+    ('seed', np.array(3)), ('learning_rate', fractions.Fraction(1, 8)),
+    ('learning_rate', jnp.float32(.01)),
     ('gradient_clip', 1),  # equal values of other types
     ('validation_fraction', 0.), ('batch_size', 2**31 - 1),  # limits
     ('seed', 2**32 - 1), ('train_examples', 1_200_000),
@@ -51,4 +56,6 @@ def test_invalid_values_raise(name, value, message):
     ('checkpoint_every', 2_000_000), ('num_clients', 1),
     ('partition_seed', -1), ('learning_rate', 1e-30)])
 def test_valid_values(name, value):
-  limits.check(Config(**{name: value}))
+  """They are returned in the type of their setting."""
+  checked = limits.check(Config(**{name: value}))[name]
+  assert checked == value and type(checked) is type(getattr(Config, name))

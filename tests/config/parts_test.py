@@ -8,6 +8,7 @@ from annotated_types import Ge, Interval, Lt, MinLen
 import flax.linen
 from hypothesis import given
 from hypothesis import strategies as st
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -32,6 +33,12 @@ _values = st.recursive(
 def test_text_of_a_part_gives_the_part_again(name, arguments):
   part = Part(name, tuple(arguments.items()))
   assert parts.parse('algorithm', str(part)) == part
+
+
+@pytest.mark.parametrize('mu', [
+    np.float32(.125), np.float64(.125), np.array(.125), jnp.float32(.125)])
+def test_scalars_of_numpy_and_jax_are_numbers_in_text(mu):
+  assert str(Part('moon', {'mu': mu})) == 'moon(mu=0.125)'
 
 
 @pytest.mark.parametrize('text, expected', [

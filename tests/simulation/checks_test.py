@@ -1,6 +1,8 @@
 """Errors name the flag, its value and a remedy, for each limit."""
 
 import dataclasses
+from fractions import Fraction
+import json
 import pathlib
 import re
 import tomllib
@@ -123,6 +125,18 @@ def test_equal_calls_are_equal_once_valid():
       'moon(temperature=0.5, mu=1)', 'moon(mu=1.0)'))
   assert one == other and str(one.algorithm) == 'moon(mu=1)'
   assert checks.validate(one) == one
+
+
+def test_scalars_of_other_types_are_numbers_of_python_once_valid():
+  """So the recorded command has the numbers that are used."""
+  rate = np.float32(.01)
+  config = checks.validate(Config(
+      seed=np.array(3), learning_rate=rate, gradient_clip=Fraction(1, 8),
+      algorithm=Part('moon', {'mu': np.float32(1)})))
+  assert float(rate) != .01 and config.command() == (
+      "python -m moon_jax.train --algorithm='moon(mu=1)' "
+      f'--learning_rate={float(rate)} --gradient_clip=0.125 --seed=3')
+  json.dumps(config.to_dict())
 
 
 def test_cohorts_are_rounded_down():
