@@ -166,6 +166,12 @@ def _line(line):
     raise UserError(
         '', 'a line of a flag file must be --FLAG=VALUE, without spaces around '
         '=', f'{bare!r:.200}', f'Write {match[1]}={match[2]:.200}')
+  # Values of arguments, --cohort.path='my file', are literals.
+  if match := re.fullmatch(r'''(--?\w+)=(["'])((?:(?!\2).)*)\2''', bare):
+    raise UserError(
+        '', 'a value in a flag file must have no quotes around it, since they '
+        'would be part of it', f'{bare:.200}',
+        f'Write {match[1]}={match[3]:.200}')
   return bare
 
 

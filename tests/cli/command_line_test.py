@@ -118,6 +118,15 @@ def test_what_is_given(parse, tmp_path):
   assert (config.dataset, config.num_rounds) == ('digits', 2)
 
 
+def test_quotes_within_values_of_flag_files(tmp_path):
+  (tmp_path / 'a.flags').write_text(
+      "--cohort=file\n--cohort.path='my clients.txt'\n"
+      "--partition=file(path='my split.npz')\n--workdir='a' or 'b'\n")
+  assert command_line.settings_of([f'--flagfile={tmp_path / "a.flags"}']) == {
+      'cohort': "file(path='my clients.txt')", 'workdir': "'a' or 'b'",
+      'partition': "file(path='my split.npz')"}
+
+
 def fail(error):
   def run(_):
     raise error
