@@ -134,7 +134,8 @@ def colon(name: str, given: object) -> str:
 
 def is_user_code(name: str) -> bool:
   """Returns whether a name denotes custom code, MODULE:FUNCTION."""
-  return bool(re.fullmatch(r'\w+(\.\w+)*:\w+', name))
+  word = r'[^\W\d]\w*'
+  return bool(re.fullmatch(rf'{word}(\.{word})*:{word}', name))
 
 
 def custom_name(call: str) -> str:

@@ -166,7 +166,8 @@ def test_other_values_have_no_suggestion(flag, given):
 @pytest.mark.parametrize('given, hint', [
     ('mine.split', '. Did you mean --partition=mine:split?'),
     ('a.mine.split', '. Did you mean --partition=a.mine:split?'),
-    ('partition.npz', ''), ('runs.data.csv', ''), ('mine.', '')])
+    ('partition.npz', ''), ('runs.data.csv', ''), ('mine.', ''), ('0.1', ''),
+    ('v2.5', ''), ('1e3.mine', '')])
 def test_a_module_and_a_function_have_a_colon_and_files_do_not(given, hint):
   with pytest.raises(UserError) as error:
     Config(partition=given)
