@@ -52,8 +52,10 @@ def results(*places: str | os.PathLike, metric: str = '') -> Results:
     `state`, its settings, `rounds_done`, the endpoints `last`, `best`,
     `best_round` and `mean_of_last_10` of the metric (accuracies are fractions),
     the medians `seconds_per_round` and `examples_per_second`, and the sum
-    `seconds_of_rounds`. `rounds` has one row per run and round with all metrics
-    that are numbers, NaN where a metric was not measured.
+    `seconds_of_rounds`. `last` and `mean_of_last_10` are NaN if the metric was
+    not finite there, as when the model of a client has diverged. `rounds` has
+    one row per run and round with all metrics that are numbers, NaN where a
+    metric was not measured.
 
   Raises:
     UserError: if a place has no runs, or a file of a run is damaged.

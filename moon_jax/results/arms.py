@@ -73,11 +73,13 @@ class Arm:
              ) -> dict[Seeds, float]:
     """Returns the mean of a metric over the last evaluated rounds, by seed.
 
-    Accuracies and their spreads are in percent.
+    Accuracies and their spreads are in percent. Seeds of which a value is not
+    finite are left out.
     """
-    return {seed: stats.scale(measure) * stats.mean_of_last(series, num_rounds)
-            for seed, run in self.runs.items()
-            if (series := run.values(measure))}
+    means = {seed: stats.scale(measure) * stats.mean_of_last(series, num_rounds)
+             for seed, run in self.runs.items()
+             if (series := run.values(measure))}
+    return {seed: mean for seed, mean in means.items() if not math.isnan(mean)}
 
   def curves(self, measure: str = 'test_accuracy') -> 'pd.DataFrame':
     """Returns a metric by round and run; NaN where it was not measured.

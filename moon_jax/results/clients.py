@@ -1,7 +1,6 @@
 """Results of each client of a run."""
 
 from collections.abc import Iterable, Sequence
-import math
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
@@ -98,7 +97,10 @@ def table(run: Run, metric: str = '') -> Table:
 
 
 def distribution(run: Run) -> Table | None:
-  """Returns quantiles over clients of what they have recorded."""
+  """Returns quantiles over clients of what they have recorded.
+
+  The first row has the number of clients that have a value.
+  """
   rows = frame(run)
   if 'round' not in rows:
     return None
@@ -106,10 +108,11 @@ def distribution(run: Run) -> Table | None:
   numbers = rows.drop(columns=['round']).select_dtypes(
       'number').dropna(axis='columns', how='all')
   return Table(
-      f'distribution over {len(rows):,} clients (--clients lists them)',
-      {'': [*points]} | {stats.words(name): [
-          cell(name, float(value)) for value in np.quantile(
-              column.dropna(), [*points.values()])]
+      'distribution over clients (--clients lists them)',
+      {'': ['clients', *points]} | {stats.words(name): [
+          f'{column.count():,}', *(
+              cell(name, float(value)) for value in np.quantile(
+                  column.dropna(), [*points.values()]))]
           for name, column in numbers.items()})
 
 
@@ -127,8 +130,8 @@ def over_clients(title: str, rows: Iterable[tuple[str, str, Iterable[Run]]]
   rows = [(label, metric, [*runs]) for label, metric, runs in rows]
   return Table(title, {'': [label for label, *_ in rows]} | {
       header: [stats.metric_text(metric, [
-          value for run in runs
-          if not math.isnan(value := run.last(metric + ending))], NO_VALUE)
+          run.last(metric + ending) for run in runs
+          if run.values(metric + ending)], NO_VALUE)
                for _, metric, runs in rows]
       for header, ending in OVER_CLIENTS.items()}, (
           'spread: standard deviation over clients; worst tenth: mean of the '
@@ -138,25 +141,38 @@ def over_clients(title: str, rows: Iterable[tuple[str, str, Iterable[Run]]]
 def sorted_values(runs: Sequence[Run], metric: str) -> 'pd.DataFrame | None':
   """Returns a metric of clients, the lowest first, by rank and run.
 
-  It is that of the last evaluation of each client, without new ones; None if
-  clients do not have it. If runs have different numbers of clients, ranks are
-  those of the most. Accuracies are in percent.
+  It is that of the last evaluation of each client, without new ones and those
+  without a value; None if no client has one. If runs have different numbers of
+  clients, ranks are those of the most. Accuracies are in percent.
   """
   import pandas as pd
 
-  values = {}
-  for run in runs:
-    made = frame(run)
-    if 'is_new' in made:
-      made = made[~made['is_new'].fillna(False).astype(bool)]
-    if metric in made:
-      values[str(run.path)] = np.sort(made[metric].dropna())
-  count = max(map(len, values.values()), default=0)
-  if not min(map(len, values.values()), default=0):
+  columns = {str(run.path): _last_values(run, metric).dropna() for run in runs}
+  values = {name: np.sort(column) for name, column in columns.items()
+            if len(column)}
+  if not values:
     return None
+  count = max(map(len, values.values()))
   return stats.scale(metric) * pd.DataFrame({
       name: np.interp(np.linspace(0, 1, count), np.linspace(0, 1, len(x)), x)
       for name, x in values.items()}, index=range(1, count + 1))
+
+
+def counts(runs: Sequence[Run], metric: str) -> tuple[int, int]:
+  """Returns how many clients of runs `sorted_values` has, and of how many."""
+  columns = [_last_values(run, metric) for run in runs]
+  return (sum(int(column.count()) for column in columns),
+          sum(map(len, columns)))
+
+
+def _last_values(run, metric):
+  """Returns a metric of each client but new ones; empty if not recorded."""
+  import pandas as pd
+
+  made = frame(run)
+  if 'is_new' in made:
+    made = made[~made['is_new'].fillna(False).astype(bool)]
+  return made.get(metric, pd.Series(dtype=float))
 
 
 def ordered(names) -> list[str]:

@@ -70,9 +70,13 @@ def of(runs: Sequence[Run], metric: str, *, baseline: str = '',
   arms = renamed(arms, labels)
   bases = baselines(arms, baseline)
   alone = _without_baseline(arms, bases)
-  last = lambda arm: statistics.mean(  # exact: fmean may be above equal numbers
-      run.values(metric)[-1] for run in arm.runs.values()
-      ) if arm.runs else None
+
+  def last(arm):
+    values = [value for run in arm.runs.values()
+              if not math.isnan(value := run.last(metric))]
+    # Exact: fmean may be above equal numbers.
+    return statistics.mean(values) if values else None
+
   return Compared(
       list(runs), arms, metric, bases,
       [target or (None if arm in alone else last(base or arm))
@@ -211,16 +215,20 @@ def results(compared: Compared) -> Table:
             for arm in arms],
       'rounds': [stats.range_text(runs['rounds_done'], '..') or '-'
                  for runs in rows]}
-  for header, key in (('last', 'last'), ('best', 'best'),
-                      ('mean of last 10', 'mean_of_last_10')):
-    columns[header] = [stats.metric_text(name, runs[key], '-') for runs in rows]
-  for other in _ALSO:
-    if other != name:
-      columns[stats.words(other)] = [stats.metric_text(other, [
-          run.last(other) for run in arm.runs.values()
-          if run.values(other)], '-') for arm in arms]
-  notes = [*stats.note_of_last(
-      run.values(name) for arm in arms for run in arm.runs.values())]
+  values = {header: (name, [runs[key].tolist() for runs in rows])
+            for header, key in (('last', 'last'), ('best', 'best'),
+                                ('mean of last 10', 'mean_of_last_10'))}
+  values |= {stats.words(other): (other, [
+      [run.last(other) for run in arm.runs.values() if run.values(other)]
+      for arm in arms]) for other in _ALSO if other != name}
+  columns |= {header: [stats.metric_text(of, x, '-') for x in by_arm]
+              for header, (of, by_arm) in values.items()}
+  notes = [
+      *stats.note_of_last(
+          run.values(name) for arm in arms for run in arm.runs.values()),
+      *stats.note_of_missing(
+          x for _, by_arm in values.values() for of_arm in by_arm
+          for x in of_arm)]
   if not all(arm.is_finished for arm in arms):
     notes.append('* no run has finished: results so far')
   personal = sorted({arm.title for arm in arms for run in arm.members
@@ -305,26 +313,31 @@ def differences(compared: Compared) -> Table | None:
     return None
   adjusted = paired.holm([last.p_value for _, _, last, _ in pairs])
 
-  def text(pairs):
-    if not pairs.differences:
-      return 'no common seed'
-    interval = paired.interval_text(pairs, digits) or paired.verdict(pairs, 0.)
-    return f'{fixed(pairs.mean, digits, "+")} ({interval})'
-
   bases = {id(base): base for _, base, _, _ in pairs}
   columns = {
       '': [label(arm) for arm, *_ in pairs],
       'from': [label(base) * (len(bases) > 1) for _, base, _, _ in pairs],
       'pairs': [str(len(last.differences)) for _, _, last, _ in pairs],
-      'last': [text(last) for _, _, last, _ in pairs],
+      'last': [_difference_text(arm, base, last, digits)
+               for arm, base, last, _ in pairs],
       'mean of last 10': [
-          text(mean) if len({_last_rounds(run, name) for one in (arm, base)
-                             for run in one.runs.values()}) == 1
+          _difference_text(arm, base, mean, digits)
+          if len({_last_rounds(run, name) for one in (arm, base)
+                  for run in one.runs.values()}) == 1
           else 'not the same rounds' for arm, base, _, mean in pairs],
       "p, Holm": [stats.p_text(p) for p in adjusted]}
   whom = 'the baseline' if len(bases) > 1 else label(pairs[0][1])
   return Table(f'difference from {whom}{unit}, over common seeds (95% '
                'interval)', columns)
+
+
+def _difference_text(arm, base, pairs, digits):
+  """Formats a difference and its interval, or why there is none."""
+  if not pairs.differences:
+    return (stats.NOT_FINITE if arm.runs.keys() & base.runs.keys() else
+            'no common seed')
+  interval = paired.interval_text(pairs, digits) or paired.verdict(pairs, 0.)
+  return f'{fixed(pairs.mean, digits, "+")} ({interval})'
 
 
 def _last_rounds(run, metric):

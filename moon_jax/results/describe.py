@@ -70,13 +70,15 @@ def endpoints(run: Run) -> Table | None:
   if not ends:
     return None
   return Table('', {'': [stats.words(name) for name in ends]} | {
-      title: [texts.metric(name, value[key]) for name, value in ends.items()]
+      title: [_cell(name, value[key]) for name, value in ends.items()]
       for title, key in (
           ('last', 'last'), ('best', 'best'),
           ('mean of last 10', 'mean_of_last_10'))} | {
-              'best in round': [str(value['best_round'])
+              'best in round': [_cell('round', value['best_round'])
                                 for value in ends.values()]},
-               stats.note_of_last(map(run.values, ends)))
+               stats.note_of_last(map(run.values, ends))
+               + stats.note_of_missing(
+                   x for value in ends.values() for x in value.values()))
 
 
 def over_clients(run: Run) -> Table | None:
@@ -108,18 +110,23 @@ def times(run: Run) -> list[str]:
 
 def _sparks(run, is_unicode):
   """Returns metrics by round: the first value, a spark line, the last one."""
-  series = {name: values for name in _metrics(run)
-           if len({*(values := run.values(name))}) > 1}
-  chosen = [*series.items()][:_NUM_SPARKS]
-  lines = [texts.spark_line(values, _SPARK_WIDTH, is_unicode)
-           for _, values in chosen]
+  series = {name: run.values(name) for name in _metrics(run)}
+  chosen = [(name, values) for name, values in series.items()
+            if len({*filter(is_number, values)}) > 1][:_NUM_SPARKS]
+  lines = [texts.spark_line([*filter(is_number, values)], _SPARK_WIDTH,
+                            is_unicode) for _, values in chosen]
   longest = max(map(len, lines), default=0)
   return Table('', {
       'metric': [stats.words(name) for name, _ in chosen],
-      'first': [texts.metric(name, values[0]) for name, values in chosen],
+      'first': [_cell(name, values[0]) for name, values in chosen],
       'by round': [line.ljust(longest) for line in lines],
-      'last': [texts.metric(name, values[-1]) for name, values in chosen]}
+      'last': [_cell(name, values[-1]) for name, values in chosen]}
                ) if chosen else None
+
+
+def _cell(name, value):
+  return (clients.cell(name, value) if is_number(value)
+          else stats.NOT_FINITE)
 
 
 def thinned(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -30,6 +30,7 @@ from moon_jax.view.text import duration
 BUDGETS = ('smoke', 'small', 'full')  # of published tables
 _TABLES = pathlib.Path('experiments', 'tables')
 _MAX_DEPTH = 4  # of directories between an argument and its runs
+_METRIC = int | float | None  # of a line of metrics.jsonl
 
 
 class State(NamedTuple):
@@ -86,16 +87,22 @@ class Run(NamedTuple):
                  if line.get('clients', {}).get('client')), None)
 
   def series(self, name: str) -> list[tuple[int, float]]:
-    """Returns the rounds that have a metric, and its values."""
-    return [(line['round'], float(line[name])) for line in self.lines
-            if is_number(line.get(name))]
+    """Returns the rounds that have recorded a metric, and its values.
+
+    A value that was not finite is NaN, such as the mean over clients if the
+    model of one has diverged.
+    """
+    return [(line['round'],
+             float(line[name]) if is_number(line[name]) else math.nan)
+            for line in self.lines
+            if isinstance(line.get(name, ''), _METRIC)]
 
   def values(self, name: str) -> list[float]:
-    """Returns a metric in the rounds that have it."""
+    """Returns a metric in the rounds that have recorded it; see `series`."""
     return [value for _, value in self.series(name)]
 
   def last(self, name: str) -> float:
-    """Returns the last value of a metric; NaN without any."""
+    """Returns a metric in its last round; NaN if it is not finite, or none."""
     return (self.values(name) or [math.nan])[-1]
 
   def means_over_clients(self) -> list[str]:
@@ -107,20 +114,21 @@ class Run(NamedTuple):
 
   def measure(self, part: str = 'test') -> str | None:
     """Returns `status.measure`; None if the run has none yet."""
-    return status.measure({name for line in self.lines for name in line
-                          if is_number(line[name])}, part)
+    return status.measure({name for line in self.lines for name in line}, part)
 
   def endpoints(self, measure: str | None) -> dict[str, float]:
     """Returns the endpoints of a `measure`; {} if the run does not have it.
 
-    Accuracies are fractions.
+    Accuracies are fractions. The last value, and the mean of the last ones, are
+    NaN if one of them is not finite; the best one is that of the other rounds.
     """
     if measure is None or not (series := self.series(measure)):
       return {}
-    rounds, values = zip(*series)
-    best = (min if is_better_lower(measure) else max)(values)
-    return {'last': values[-1], 'best': best,
-            'best_round': rounds[values.index(best)],
+    values = [value for _, value in series]
+    best_round, best = (min if is_better_lower(measure) else max)(
+        [pair for pair in series if is_number(pair[1])],
+        key=lambda pair: pair[1], default=(math.nan, math.nan))
+    return {'last': values[-1], 'best': best, 'best_round': best_round,
             'mean_of_last_10': stats.mean_of_last(values)}
 
   def times(self) -> dict[str, float]:
@@ -149,9 +157,9 @@ class Run(NamedTuple):
 def metric_of(runs: Iterable[Run]) -> str:
   """Returns the metric by which runs are compared if none is named.
 
-  It is the accuracy of clients' models, if all runs with an evaluation have it
-  and a method is about these models; otherwise the test accuracy if any run has
-  it, and the test loss if none has.
+  It is the accuracy of clients' models, if all runs with an evaluation record
+  it and a method is about these models; otherwise the test accuracy if any run
+  has it, and the test loss if none has.
   """
   evaluated = [run for run in runs if run.measure()]
   if any(run.is_personal for run in evaluated):

@@ -30,6 +30,7 @@ from moon_jax.results import (
 )
 from moon_jax.results.page import Figure, Page
 from moon_jax.results.read import Run
+from moon_jax.view.status import is_number
 
 if TYPE_CHECKING:
   from moon_jax.results.figures import Picture
@@ -284,17 +285,25 @@ def _sorted_clients(arms, metric):
   lines = [figures.Line(label, arm.config.algorithm.name, values)
            for arm, label in arms if (values := clients.sorted_values(
                [*arm.runs.values()], metric)) is not None]
+  counts = {label: clients.counts([*arm.runs.values()], metric)
+            for arm, label in arms}
+  missing = '; '.join(f'{label}: {total - known} of {total}'
+                      for label, (known, total) in counts.items()
+                      if known < total)
   return [figures.curves_picture(
       'sorted-clients', lines, stats.label(metric), 'clients, the lowest first',
       'Each client after its last evaluation, sorted' + (
           '; the mean and the range over runs of each rank' * any(
-              len(arm.runs) > 1 for arm, _ in arms)) + '.')] if lines else []
+              len(arm.runs) > 1 for arm, _ in arms)) + '.' + (
+                  f' Clients without a value, left out: {missing}.'
+                  * bool(missing)))] if lines else []
 
 
 def _drawn(runs, metric):
   """Returns the metrics with a figure on a page."""
   names = dict.fromkeys([metric, 'test_accuracy', 'test_loss', 'train_loss'])
-  return [name for name in names if any(run.values(name) for run in runs)]
+  return [name for name in names if any(
+      map(is_number, [x for run in runs for x in run.values(name)]))]
 
 
 def _write(out, view, formats, size):

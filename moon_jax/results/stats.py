@@ -13,6 +13,7 @@ import numpy as np
 from moon_jax.view.text import decimals, fixed
 
 LAST = 10  # rounds whose mean is the second endpoint
+NOT_FINITE = 'not finite'  # the text of NaN
 
 
 # Accuracies of clients' models on their own held-out examples: of all clients,
@@ -58,6 +59,13 @@ def note_of_last(series: Iterable[Sequence[float]]) -> tuple[str, ...]:
       len(values) < LAST for values in series) else ()
 
 
+def note_of_missing(values: Iterable[float]) -> tuple[str, ...]:
+  """Returns a note on values that are not finite, () if all are."""
+  return (f'{NOT_FINITE}: null in metrics.jsonl, as when the model of a client '
+          'has diverged; means over runs are of the others, whose number is in '
+          'parentheses',) if any(map(math.isnan, values)) else ()
+
+
 def first_reached(values: Sequence[float], target: float, window: int = 1
                   ) -> int | None:
   """Returns the position of the first value that reaches a target, or None.
@@ -83,8 +91,13 @@ def rounds_text(reached: Sequence[float | None], missing: str = '',
     return missing
   rounds = np.sort(np.array([*reached], float))  # NaN is last
   count, median = np.isfinite(rounds).sum(), rounds[len(rounds) // 2]
-  return ('never' if math.isnan(median) else text(median)) + (
-      f' ({count} of {len(rounds)})' * bool(0 < count < len(rounds)))
+  return ('never' if math.isnan(median) else text(median)) + _part_text(
+      count, len(rounds))
+
+
+def _part_text(count, total):
+  """Returns how many runs have a value, '' if all or none have."""
+  return f' ({count} of {total})' * bool(0 < count < total)
 
 
 def mean_and_std(values: Sequence[float], digits: int, scale: float = 1.,
@@ -102,11 +115,18 @@ def mean_and_std(values: Sequence[float], digits: int, scale: float = 1.,
 
 
 def metric_text(name: str, values: Sequence[float], missing: str = '') -> str:
-  """Formats the mean and the deviation of a metric; accuracies in percent."""
-  if name == 'epsilon' and len({*values}) == 1:
-    values = values[:1]  # the plan of the rounds decides it, not the seed
-  return mean_and_std(values, 1 if 'accuracy' in name else decimals(
-      max(map(abs, values), default=0)), scale(name), missing)
+  """Formats the mean and the deviation of a metric; accuracies in percent.
+
+  NaN is left out; the number of the other values follows in parentheses.
+  `missing` is the text without values.
+  """
+  known = [value for value in values if not math.isnan(value)]
+  part = _part_text(len(known), len(values))
+  if name == 'epsilon' and len({*known}) == 1:
+    known = known[:1]  # the plan of the rounds decides it, not the seed
+  return mean_and_std(known, 1 if 'accuracy' in name else decimals(
+      max(map(abs, known), default=0)), scale(name),
+          NOT_FINITE if len(values) else missing) + part
 
 
 def range_text(values: Iterable[int], to: str = ' to ') -> str:

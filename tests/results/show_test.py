@@ -15,6 +15,8 @@ from moon_jax.results import read, show, tables
 from moon_jax.runs import directory
 from support import made_runs
 
+_PERSONAL = 'personal_heldout_accuracy'
+
 
 @pytest.fixture
 def run(run_command):
@@ -122,6 +124,69 @@ def test_any_metric_is_compared(name, best, tmp_path, run):
   assert table_of(out, name.replace('_', ' '))['MOON'][2:4] == ['0.6000', best]
   status, _, err = run(tmp_path / 'fedavg', tmp_path / 'moon', '--metric=f2')
   assert status == 2 and f'{name}' in err and 'got f2' in err
+
+
+@pytest.fixture
+def diverged(tmp_path):
+  """FedPer's clients diverge in round 3, in all rounds, and not at all."""
+  for seed, of_fedper in enumerate((
+      [.1, .2, None, None], [None] * 4, [.1, .2, .3, .8])):
+    for name, values in ('fedper', of_fedper), ('fedavg_ft', [.1] * 4):
+      recorded(tmp_path / f'{name}{seed}', values, _PERSONAL, seed=seed,
+               algorithm=name, more={f'{_PERSONAL}_worst_tenth': values[-1]})
+  return tmp_path
+
+
+def test_a_value_that_is_not_finite_is_not_that_of_an_earlier_round(
+    diverged, run):
+  status, out, err = run(diverged)
+  assert (status, err) == (0, '')
+  rows = table_of(out, 'personal held-out accuracy (%), of all clients')
+  assert ' '.join(rows['FedPer']).startswith(
+      '3 4 80.0 (1 of 3) 50.0 ± 42.4 (2 of 3) 35.0 (1 of 3)')
+  assert 'not finite: null in metrics.jsonl' in ' '.join(out.split())
+  rows = table_of(out, 'over clients')
+  assert rows['FedPer'][:4] == ['80.0', '(1', 'of', '3)']
+  rows = table_of(out, 'difference from')
+  assert rows['FedPer'][:2] == ['1', '+70.00']
+  _, out, _ = run(f'{diverged}/*[01]')
+  rows = table_of(out, 'personal held-out accuracy (%), of all clients')
+  assert rows['FedPer'][2:4] == ['not', 'finite']
+  assert table_of(out, 'difference from')['FedPer'][:3] == [
+      '0', 'not', 'finite']
+  runs, _ = mj.results(f'{diverged}/fedper*', metric=_PERSONAL)
+  assert runs['last'].isna().tolist() == [True, True, False]
+  assert runs['mean_of_last_10'].isna().tolist() == [True, True, False]
+  assert runs['best'].tolist()[::2] == [.2, .8]
+  assert runs['best_round'].tolist()[::2] == [2, 4]
+
+
+@pytest.mark.parametrize('seed, cells', [
+    (0, ['not finite', '20.00%', 'not finite', '2']), (1, ['not finite'] * 4)])
+def test_a_run_whose_clients_diverged_has_no_last_value(
+    seed, cells, diverged, run, tmp_path):
+  status, out, err = run(diverged / f'fedper{seed}', f'--out={tmp_path}/out',
+                         '--format=svg')
+  assert status == 0, err
+  row = next(line for line in out.splitlines() if line.startswith(
+      'personal held-out accuracy  '))
+  assert re.split('  +', row)[1:] == cells
+  assert 'null in metrics.jsonl' in out
+  status, _, err = run(diverged / f'fedper{seed}', f'--out={tmp_path}/metric',
+                       f'--metric={_PERSONAL}', '--format=svg')
+  assert status == 0, err
+
+
+def test_distributions_count_the_clients_that_have_values(tmp_path, run):
+  path = made_runs.write(tmp_path / 'run', num_clients=30, more={
+      f'{_PERSONAL}_worst_tenth': None, 'clients': {
+          'client': [*range(30)], 'drift': [.5] * 30,
+          _PERSONAL: [None] * 27 + [.8] * 3}})
+  _, out, _ = run(path, f'--out={tmp_path}/out')
+  rows = table_of(out, 'distribution over clients')
+  assert '3' in rows['clients'] and '30' in rows['clients']
+  page = (tmp_path / 'out' / 'index.md').read_text()
+  assert 'Clients without a value, left out: MOON: 27 of 30.' in page
 
 
 def test_validation_and_privacy_are_columns_where_they_exist(tmp_path, run):
@@ -304,7 +369,6 @@ def spread_over_clients(tmp_path):
   return accuracies
 
 
-_PERSONAL = 'personal_heldout_accuracy'
 
 
 def test_the_spread_over_clients_is_shown(tmp_path, run):
