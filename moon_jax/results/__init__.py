@@ -43,7 +43,8 @@ def results(*places: str | os.PathLike, metric: str = '') -> Results:
 
   Args:
     *places: directories of runs, directories above them such as that of a
-      sweep, or patterns such as 'runs/*moon*'. Runs may be unfinished.
+      sweep, or patterns such as 'runs/*moon*'. Runs may be unfinished. Trials
+      of a tuning are left out, unless a single one is named.
     metric: name of a metric of rounds, of which the endpoints are; by default
       the test accuracy or, for tasks without one, the test loss.
 
@@ -58,7 +59,7 @@ def results(*places: str | os.PathLike, metric: str = '') -> Results:
     metric was not measured.
 
   Raises:
-    UserError: if a place has no runs, or a file of a run is damaged.
+    UserError: if a place has no runs, all are trials, or a file is damaged.
 
   Examples:
     The accuracy of finished runs over seeds, and curves:
@@ -86,7 +87,8 @@ def client_results(*places: str | os.PathLike) -> 'pd.DataFrame':
 
   Args:
     *places: directories of runs, as for `results`, that have evaluated clients
-      (`client_eval_every`, or held-out data).
+      (`client_eval_every`, or held-out data). Trials are left out in the same
+      way.
 
   Returns:
     A data frame of pandas by the path of the run and the number of the client:
@@ -98,7 +100,7 @@ def client_results(*places: str | os.PathLike) -> 'pd.DataFrame':
     models are NaN for clients that did not train in the last one.
 
   Raises:
-    UserError: if a place has no runs, or a file of a run is damaged.
+    UserError: if a place has no runs, all are trials, or a file is damaged.
 
   Examples:
     The ten clients with the lowest accuracies:
@@ -111,15 +113,18 @@ def client_results(*places: str | os.PathLike) -> 'pd.DataFrame':
 
 
 def _read(places):
-  from moon_jax.results import read
+  from moon_jax.results import read, tuning
 
   for place in places:
     if not isinstance(place, str | os.PathLike):
       raise UserError(
           'places', 'must be directories, one argument each',
           f'{place!r:.60}', 'Write results(*places)')
-  return [read.read(path)
-          for path in read.find([os.fspath(place) for place in places])]
+  paths, tunings = tuning.find([os.fspath(place) for place in places])
+  if tunings and not paths:
+    raise UserError('places', 'must have a run that is no trial of a tuning',
+                    'only trials', f'Read {tunings[0].path}, or name one trial')
+  return [read.read(path) for path in paths]
 
 
 def runs_frame(runs: 'Iterable[Run]', metric: str = '') -> 'pd.DataFrame':

@@ -133,10 +133,8 @@ def _show(arguments: argparse.Namespace) -> None:
     raise UserError('size', 'needs --out=DIR, where the figures are written')
   out = page.directory(arguments.out) if arguments.out else None
   packed = pack.target(arguments.pack) if arguments.pack else None
-  paths, tunings = read.find(arguments.runs), [*tuning.find(arguments.runs)]
-  for made in tunings:  # what was chosen among many is no result
-    trials = made.trials()
-    paths = [path for path in paths if path.resolve() not in trials]
+  paths, tunings = tuning.find(arguments.runs)
+  for made in tunings:
     _print('\n'.join([*made.report, f'its trials are in {made.path}, not below',
                       '']))
   if len(paths) != 1 and (arguments.clients or arguments.follow):

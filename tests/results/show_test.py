@@ -425,6 +425,10 @@ def test_trials_of_a_tuning_are_no_results(run, tmp_path):
     lines.append(f'fedavg,{rate},0,4,validation_accuracy,0.8,,1,True,'
                  f'{rate == .1},{path}')
   (table / 'tune.csv').write_text('\n'.join(lines))
+  with pytest.raises(mj.UserError, match='only trials. Read .*tune.csv'):
+    mj.results(runs)
+  status, out, _ = run(runs / '0.1')
+  assert status == 0 and 'fedavg, simple_cnn' in out and 'its trials' not in out
   status, out, _ = run(runs, f'--out={tmp_path}/out')
   assert (status, out) == (0, 'fedavg: 2 trials\nits trials are in '
                            f'{table}/tune.csv, not below\n\n')
@@ -440,6 +444,10 @@ def test_trials_of_a_tuning_are_no_results(run, tmp_path):
   (table / 'tune.csv').write_text('\n'.join(lines))
   _, out, _ = run(runs)
   assert '1 run of digits' in out and 'not counted: new: diverged' in out
+  for place in f'{runs}/*', tmp_path:  # a pattern, and the directory above
+    assert run(place)[1] == out
+  assert mj.results(f'{runs}/*').runs.index.tolist() == [str(path)]
+  assert {*mj.client_results(runs).reset_index()['run']} == {str(path)}
   (table / 'tune.csv').write_text('method,seed\nfedavg,0\n')
   status, _, err = run(runs)
   assert status == 2 and 'lines without method, rounds_done' in err
