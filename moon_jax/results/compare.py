@@ -302,8 +302,8 @@ def differences(compared: Compared) -> Table | None:
   """Returns paired differences from the baselines; None without any."""
   name = compared.metric
   digits, unit = (2, ' in points') if 'accuracy' in name else (4, '')
-  pairs = [(arm, base, arms_lib.compare(arm, base, 1, name),
-            arms_lib.compare(arm, base, stats.LAST, name))
+  pairs = [(arm, base, *(_compare(arm, base, num_rounds, name)
+                         for num_rounds in (1, stats.LAST)))
            for arm, base in zip(compared.arms, compared.baselines)
            if base and all(  # evaluated on the same examples
                arm.settings.get(setting) == base.settings.get(setting)
@@ -331,12 +331,24 @@ def differences(compared: Compared) -> Table | None:
                'interval)', columns)
 
 
+def _compare(arm, base, num_rounds, metric):
+  """Returns `arms.compare`, tested only if the runs have their last rounds."""
+  pairs = arms_lib.compare(arm, base, num_rounds, metric)
+  return pairs if _are_finished(arm, base) else paired.untested(pairs)
+
+
+def _are_finished(arm, base):
+  return arm.is_finished and base.is_finished
+
+
 def _difference_text(arm, base, pairs, digits):
   """Formats a difference and its interval, or why there is none."""
   if not pairs.differences:
     return (stats.NOT_FINITE if arm.runs.keys() & base.runs.keys() else
             'no common seed')
-  interval = paired.interval_text(pairs, digits) or paired.verdict(pairs, 0.)
+  interval = (
+      'not finished' if not _are_finished(arm, base) else
+      paired.interval_text(pairs, digits) or paired.verdict(pairs, 0.))
   return f'{fixed(pairs.mean, digits, "+")} ({interval})'
 
 

@@ -134,6 +134,11 @@ def shown(pairs: Comparison, limit: float = 100.) -> Comparison:
   if (len(pairs.differences) >= MIN_PAIRS
       and not max(-pairs.low, pairs.high) > limit):
     return pairs
+  return untested(pairs)
+
+
+def untested(pairs: Comparison) -> Comparison:
+  """Returns a comparison without an interval and tests."""
   return Comparison(pairs.differences, pairs.mean, pairs.std)
 
 

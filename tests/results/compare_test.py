@@ -200,6 +200,24 @@ def test_runs_that_do_not_count_are_listed(runs, run):
       'l2* 1 -40.00') == 1
 
 
+def test_runs_that_have_not_finished_are_not_tested(tmp_path, run):
+  """They would be compared with other rounds, and enter Holm's adjustment."""
+  for seed in range(3):
+    for name, algorithm, more in (
+        ('a', 'fedavg', 0), ('b', 'fedprox', .01), ('c', 'moon', .02)):
+      values = [.1, .2, .3, round(.4 + more * (1 + .1 * seed), 4)]
+      is_finished = algorithm != 'moon'
+      made_runs.write(
+          tmp_path / f'{name}{seed}', values if is_finished else values[:3],
+          algorithm=algorithm, seed=seed, is_finished=is_finished)
+  _, out, _ = run(tmp_path)
+  assert rows_of('MOON*', out)[-1][:4] == ['3', '-10.00', '(not', 'finished)']
+  assert rows_of('MOON*', out)[-1][4:] == ['not', 'the', 'same', 'rounds']
+  prox = rows_of('FedProx', out)[2]
+  _, out, _ = run(f'{tmp_path}/[ab]*')
+  assert rows_of('FedProx', out)[2] == prox and prox[-1].startswith('0.00')
+
+
 def test_accuracies_before_a_run_diverged_do_not_count(tmp_path, run):
   made_runs.write(tmp_path / 'nan', [.9], diverged='a NaN', algorithm='fedavg')
   made_runs.write(tmp_path / 'moon')
