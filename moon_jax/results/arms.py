@@ -21,6 +21,7 @@ from moon_jax.results.table_file import Block, Published, Table
 from moon_jax.runs import identity, values
 from moon_jax.runs.grid import Sweep
 from moon_jax.runs.values import NO_VALUE, SEEDS
+from moon_jax.simulation.metric_functions import is_better_lower
 
 if TYPE_CHECKING:
   import pandas as pd
@@ -130,7 +131,7 @@ def compare(new: Arm, base: Arm, num_rounds: int = 1,
 
   If several seeds have each of several splits, the mean over a split is one
   pair: their differences are not independent. `paired.shown` may leave out
-  tests.
+  tests. Only accuracies have a margin of equivalence, which is in points.
   """
   ours, theirs = (arm.values(measure, num_rounds) for arm in (new, base))
   seeds = [seed for seed in ours if seed in theirs]
@@ -141,7 +142,19 @@ def compare(new: Arm, base: Arm, num_rounds: int = 1,
   pairs = paired.compare(*(
       [statistics.fmean(values[seed] for seed in block) for block in blocks]
       for values in (ours, theirs)))
-  return paired.shown(pairs, 100. if 'accuracy' in measure else math.inf)
+  if 'accuracy' not in measure:
+    return paired.shown(pairs, math.inf)._replace(equivalence_p=math.nan)
+  return paired.shown(pairs)
+
+
+def measure_of(arms: Iterable[Arm]) -> str:
+  """Returns the metric of test data by which the arms of a table are compared.
+
+  It is the test accuracy, or the test loss if the runs have no accuracy.
+  """
+  found = {run.measure() for arm in arms for run in arm.runs.values()}
+  return ('test_loss' if 'test_loss' in found and 'test_accuracy' not in found
+          else 'test_accuracy')
 
 
 # ------------------------------------------------------- arms of runs, as read
@@ -385,21 +398,23 @@ def chosen(arms: Sequence[TableArm], best_of: Sequence[str]) -> list[TableArm]:
   """Marks the best arm among arms that differ only in the settings `best_of`.
 
   The best has the highest mean test accuracy after the last round, as published
-  values were chosen. The others lose their published values, which are those of
-  the best. Arms with unfinished runs have no best.
+  values were chosen, or the lowest test loss. The others lose their published
+  values, which are those of the best. Arms with unfinished runs have no best.
   """
+  measure = measure_of(arms)
+  best = min if is_better_lower(measure) else max
   others = lambda arm: [value for name, value in arm.settings.items()
                         if name not in best_of]
 
   def marked(arm):
     group = [other for other in arms if others(other) == others(arm)
              and set(best_of) & set(other.block.sweep.axes)]
-    finished = [other for other in group if other.runs]
+    finished = [other for other in group if other.values(measure)]
     if len(group) < 2 or arm not in group or not finished or any(
         len(other.members) < len(other.seeds) for other in group):
       return arm
-    top = max(finished, key=lambda other: statistics.fmean(
-        other.values().values()))
+    top = best(finished, key=lambda other: statistics.fmean(
+        other.values(measure).values()))
     return dataclasses.replace(
         arm, is_best=arm is top, published=arm.published * (arm is top))
 

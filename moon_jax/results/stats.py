@@ -124,9 +124,14 @@ def metric_text(name: str, values: Sequence[float], missing: str = '') -> str:
   part = _part_text(len(known), len(values))
   if name == 'epsilon' and len({*known}) == 1:
     known = known[:1]  # the plan of the rounds decides it, not the seed
-  return mean_and_std(known, 1 if 'accuracy' in name else decimals(
-      max(map(abs, known), default=0)), scale(name),
-          NOT_FINITE if len(values) else missing) + part
+  return mean_and_std(known, digits(name, known), scale(name),
+                      NOT_FINITE if len(values) else missing) + part
+
+
+def digits(name: str, values: Iterable[float]) -> int:
+  """Returns the decimals of the mean of a metric in tables."""
+  return 1 if 'accuracy' in name else decimals(
+      max(map(abs, values), default=0))
 
 
 def range_text(values: Iterable[int], to: str = ' to ') -> str:

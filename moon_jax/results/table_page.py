@@ -16,6 +16,7 @@ from moon_jax.results.arms import Arm, TableArm
 from moon_jax.results.page import Figure, Page
 from moon_jax.results.table_file import Table
 from moon_jax.runs.values import NO_VALUE, show, shown
+from moon_jax.simulation.metric_functions import is_better_lower
 from moon_jax.view.text import fixed
 
 Section = list[str | Figure]
@@ -49,7 +50,8 @@ def make(table: Table, arms: Sequence[TableArm], command: str,
            'time': times + accuracies + compared}[table.headline]
   return Page(table.title, _banner(table, arms), [
       *_lead(table, arms), *first, *_extra(table, arms, data_dir),
-      *curves(arms, _MEASURES, table.panels, is_full),
+      *curves(arms, [name for name in _MEASURES if any(
+          arm.values(name) for arm in arms)], table.panels, is_full),
       *([] if is_timed else times),
       *_facts(table), *commands(arms, command, True)])
 
@@ -113,29 +115,33 @@ def _lead(table, arms):
   return texts
 
 
-# ---------------------------------------------------------------- accuracies
+# ------------------------------------------------------ accuracies, or losses
 
 
 def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
   """Returns the table of measured and published test accuracies.
 
   Differences from published values are shown for runs of the published budget
-  (`is_full`).
+  (`is_full`). Tasks without accuracy have their test loss.
   """
+  measure = arms_lib.measure_of(arms)
+  is_accuracy = measure == 'test_accuracy'
+  percent = ' (%)' * is_accuracy
   unit = 'rounds' if all(arm.config.eval_every == 1 for arm in arms) else (
       'evaluations')
   rows = []
   for arm in arms:
-    values = list(arm.values().values())
+    values = list(arm.values(measure).values())
     stds = arm.values('test_accuracy_std').values()
-    published = arm.published_accuracy
+    published = arm.published_accuracy if is_accuracy else None
+    digits = stats.digits(measure, values)
     row = {
         'arm': arm.label, 'published (%)': _published(arm, 'accuracy'),
-        'ours, last round (%)': stats.mean_and_std(values, 1) + (
+        f'ours, last round{percent}': stats.mean_and_std(values, digits) + (
             f' (over clients ± {fixed(statistics.fmean(stds), 1)})'
             if stds else ''),
-        f'mean of last {stats.LAST} {unit} (%)': stats.mean_and_std(
-            list(arm.values(num_rounds=stats.LAST).values()), 1),
+        f'mean of last {stats.LAST} {unit}{percent}': stats.mean_and_std(
+            list(arm.values(measure, stats.LAST).values()), digits),
         'runs': stats.count_text(
             len(arm.runs), len(arm.seeds), len(arm.others))}
     if is_full and values and published:
@@ -145,20 +151,26 @@ def accuracy(arms: Sequence[TableArm], is_full: bool) -> Section:
               '95% interval': stats.interval_text(welch.low, welch.high),
               'p, Welch': stats.p_text(welch.p_value)}
     rows.append(row)
-  caption = ('Top-1 test accuracy: mean ± sample standard deviation over runs, '
-             'each with its own seed and split unless settings say otherwise. '
-             'Settings that a name leaves out have the value of most arms, or '
-             "their flag's default.")
+  caption = (f'{"Top-1 test accuracy" if is_accuracy else "Test loss"}: mean ± '
+             'sample standard deviation over runs, each with its own seed and '
+             'split unless settings say otherwise. Settings that a name leaves '
+             "out have the value of most arms, or their flag's default.")
   if any(row.get('p, Welch') for row in rows):
     caption += (' Published spreads may be over other seeds of one split; 3 '
                 'published runs are assumed where the number is unknown.')
-  if any(len(run.values('test_accuracy')) < stats.LAST
+  if any(len(run.values(measure)) < stats.LAST
          for arm in arms for run in arm.runs.values()):
     caption += f' Where there are fewer than {stats.LAST}, the mean is of all.'
   best = [i for i, arm in enumerate(arms) if arm.is_best]
   if best:
-    caption += ' Bold rows were chosen by their accuracy on the test set.'
-  return ['## Test accuracy', page_lib.table(caption, rows, best)]
+    caption += (f' Bold rows were chosen by their {_word(measure)} on the test '
+                'set.')
+  return [f'## Test {_word(measure)}', page_lib.table(caption, rows, best)]
+
+
+def _word(measure):
+  """Returns accuracy or loss."""
+  return measure.removeprefix('test_')
 
 
 def heldout(arms: Sequence[TableArm]) -> Section:
@@ -227,8 +239,11 @@ def baseline_of(arm: TableArm, arms: Sequence[TableArm]) -> TableArm | None:
 
 def differences(arms: Sequence[TableArm]) -> Section:
   """Returns paired differences from baselines, [] if there are none."""
-  compared = [(arm, baseline, arms_lib.compare(arm, baseline)) for arm in arms
-           if (baseline := baseline_of(arm, arms))]
+  measure = arms_lib.measure_of(arms)
+  digits, unit = (2, ', in percentage points') if (
+      measure == 'test_accuracy') else (4, '')
+  compared = [(arm, baseline, arms_lib.compare(arm, baseline, measure=measure))
+              for arm in arms if (baseline := baseline_of(arm, arms))]
   if not compared:
     return []
   holm = paired.holm([pairs.p_value for _, _, pairs in compared])
@@ -241,21 +256,23 @@ def differences(arms: Sequence[TableArm]) -> Section:
         'published difference': fixed(ours.value - theirs.value, 1, '+')
                                 if ours and theirs else '',
         'pairs': str(len(pairs.differences)),
-        'our difference': fixed(pairs.mean, 2, '+') * bool(pairs.differences),
-        '95% interval': paired.interval_text(pairs),
+        'our difference': fixed(
+            pairs.mean, digits, '+') * bool(pairs.differences),
+        '95% interval': paired.interval_text(pairs, digits),
         'p, paired t': stats.p_text(pairs.p_value),
         'p, Holm': stats.p_text(holm_p),
         'verdict': paired.verdict(pairs, holm_p)})
   return ['## Differences from the baseline', page_lib.table(
-      'Test accuracy after the last round, in percentage points. Both runs of '
-      'a pair have the same seed, and with it the same split, cohorts, initial '
-      'model and shuffles, unless the arms differ in them.' + (
+      f'Test {_word(measure)} after the last round{unit}. Both runs of a pair '
+      'have the same seed, and with it the same split, cohorts, initial model '
+      'and shuffles, unless the arms differ in them.' + (
           f" Holm's p is adjusted for {num_tests} comparison"
           f'{"s" * (num_tests > 1)}.' if num_tests else ''), rows)]
 
 
 def rounds_to_baseline(arms: Sequence[TableArm]) -> Section:
   """Returns the rounds to the baseline's final accuracy, [] for no baseline."""
+  measure = arms_lib.measure_of(arms)
   rows = []
   for arm in arms:
     baseline = baseline_of(arm, arms)
@@ -263,18 +280,19 @@ def rounds_to_baseline(arms: Sequence[TableArm]) -> Section:
       continue
     # Of fractions: percentages could round the target above the curve.
     reached = [
-        run.rounds_to(baseline.runs[seed].values('test_accuracy')[-1], _WINDOW)
+        run.rounds_to(baseline.runs[seed].last(measure), _WINDOW, measure)
         for seed, run in arm.runs.items() if seed in baseline.runs
-        and len(run.series('test_accuracy')) >= _WINDOW]
+        and len(run.series(measure)) >= _WINDOW]
     rows.append({'arm': arm.label, 'target: last round of': baseline.label,
                  'published': _published(arm, 'rounds'),
                  'ours, rounds': stats.rounds_text(reached)})
-  return ['## Rounds to the accuracy of the baseline', page_lib.table(
-      'First round in which the median test accuracy of this round and the '
-      'four evaluated before it is at least that of the baseline, with the '
-      'same seed, after its last round. Median over seeds; runs that do not '
-      'reach it are later than all others, and those that do are counted in '
-      'parentheses.', rows)] if any(
+  return [f'## Rounds to the {_word(measure)} of the baseline', page_lib.table(
+      f'First round in which the median test {_word(measure)} of this round '
+      'and the four evaluated before it is '
+      f'{"at most" if is_better_lower(measure) else "at least"} that of the '
+      'baseline, with the same seed, after its last round. Median over seeds; '
+      'runs that do not reach it are later than all others, and those that do '
+      'are counted in parentheses.', rows)] if any(
           row['published'] or row['ours, rounds'] for row in rows) else []
 
 

@@ -58,6 +58,35 @@ def test_accuracies_of_clients_are_beside_published_ones():
   assert not [name for name in only['FedAvg'] if 'published' in name]
 
 
+def test_tasks_without_accuracy_have_their_losses(table, found):
+  """The losses are 1 - accuracy, so that the lowest is the best."""
+  def of_losses(line):
+    line = {**line}
+    accuracy = line.pop('test_accuracy', None)
+    return line if accuracy is None else line | {'test_loss': 1 - accuracy}
+
+  arms = arms_lib.of_table(table, {
+      key: run._replace(lines=[*map(of_losses, run.lines)])
+      for key, run in found.items()})
+  marked = arms_lib.chosen(arms, ['algorithm.mu'])
+  assert [arm.label for arm in marked if arm.is_best] == [
+      'MOON, beta 0.1, mu 5', 'MOON, beta 0.5, mu 5']
+  page = table_page.make(table._replace(best_of=('algorithm.mu',)), arms, 'c')
+  titles = [part for part in page.parts if part[:3] == '## ']
+  assert titles[:4] == [
+      '## Test loss', '## Differences from the baseline',
+      '## Rounds to the loss of the baseline', '## Curves']
+  assert [part.name for part in page.parts if not isinstance(part, str)] == [
+      'test-loss', 'train-loss']
+  name = 'MOON, beta 0.5, mu 5'
+  row = rows(table_page.accuracy(arms, is_full=True))[name]
+  assert row['ours, last round'] == '0.2817 ± 0.0153'
+  assert 'chosen by their loss' in page.parts[3] and 'p, Welch' not in row
+  row = rows(table_page.differences(arms))[name]
+  assert (row['our difference'], row['verdict']) == ('-0.1083', 'lower')
+  assert rows(table_page.rounds_to_baseline(arms))[name]['ours, rounds'] == '6'
+
+
 def test_published_numbers_have_their_decimals():
   assert [*map(table_page.number, (23., 53.12, .5))] == ['23.0', '53.12', '0.5']
 
