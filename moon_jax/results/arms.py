@@ -91,9 +91,12 @@ class Arm:
     return stats.scale(measure) * rounds[measure].unstack('run')
 
   def summaries(self, name: str) -> list[float]:
-    """Returns a number of summary.json, of the runs that have it."""
-    return [run.summary[name] for run in self.runs.values()
-            if name in run.summary]
+    """Returns a number of summary.json, of the runs that have it.
+
+    A number that was not finite is NaN.
+    """
+    return [math.nan if run.summary[name] is None else run.summary[name]
+            for run in self.runs.values() if name in run.summary]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -196,8 +196,11 @@ def heldout(arms: Sequence[TableArm]) -> Section:
                for title, name in columns.items()}
   rows = [{'arm': arm.label} | {
       title: _published(arm, measure) for title, measure in shown.items()} | {
-          title: stats.mean_and_std([100 * x for x in arm.summaries(name)], 1)
+          title: stats.metric_text(name, arm.summaries(name))
           for title, name in columns.items()} for arm in arms]
+  note = stats.note_of_missing(
+      x for arm in arms for name in columns.values()
+      for x in arm.summaries(name))
   return ['## Accuracy on held-out examples of clients', page_lib.table(
       f'Mean over {"held-out examples" if shown else "clients"} (the worst '
       'tenth: over its clients), after the last evaluation: mean ± sample '
@@ -205,8 +208,8 @@ def heldout(arms: Sequence[TableArm]) -> Section:
       + ('those that they have in the method: the personal one, or the global '
          'one; a client that was absent has its last one.'
          if metric == stats.OF_CLIENTS[0] else
-         'personal ones, otherwise local ones after training.'),
-      rows)]
+         'personal ones, otherwise local ones after training.')
+      + ''.join(f' {text[0].upper()}{text[1:]}.' for text in note), rows)]
 
 
 def _published(arm, measure):

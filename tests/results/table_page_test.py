@@ -58,6 +58,21 @@ def test_accuracies_of_clients_are_beside_published_ones():
   assert not [name for name in only['FedAvg'] if 'published' in name]
 
 
+def test_accuracies_of_clients_that_diverged_are_not_finite(arms):
+  """summary.json has null; the means are those of the other runs."""
+  name = 'personal_heldout_accuracy'
+  made = [dataclasses.replace(arm, runs={
+      seed: run._replace(summary=run.summary | {
+          name: value, f'{name}_weighted': value})
+      for (seed, run), value in zip(arm.runs.items(), values)})
+          for arm, values in zip(arms, ([None] * 3, [.4, None, .5]))]
+  section = table_page.heldout([
+      dataclasses.replace(arm, published=()) for arm in made])
+  assert [row['models of clients (%)'] for row in rows(section).values()] == [
+      'not finite', '45.0 ± 7.1 (2 of 3)']
+  assert 'Not finite: null in' in section[1]
+
+
 def test_tasks_without_accuracy_have_their_losses(table, found):
   """The losses are 1 - accuracy, so that the lowest is the best."""
   def of_losses(line):
