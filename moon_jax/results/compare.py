@@ -301,7 +301,7 @@ def times(compared: Compared) -> Table:
 def differences(compared: Compared) -> Table | None:
   """Returns paired differences from the baselines; None without any."""
   name = compared.metric
-  digits, unit = (2, ' in points') if 'accuracy' in name else (4, '')
+  unit = ' in points' * ('accuracy' in name)
   pairs = [(arm, base, *(_compare(arm, base, num_rounds, name)
                          for num_rounds in (1, stats.LAST)))
            for arm, base in zip(compared.arms, compared.baselines)
@@ -318,10 +318,10 @@ def differences(compared: Compared) -> Table | None:
       '': [label(arm) for arm, *_ in pairs],
       'from': [label(base) * (len(bases) > 1) for _, base, _, _ in pairs],
       'pairs': [str(len(last.differences)) for _, _, last, _ in pairs],
-      'last': [_difference_text(arm, base, last, digits)
+      'last': [_difference_text(arm, base, last, name)
                for arm, base, last, _ in pairs],
       'mean of last 10': [
-          _difference_text(arm, base, mean, digits)
+          _difference_text(arm, base, mean, name)
           if len({_last_rounds(run, name) for one in (arm, base)
                   for run in one.runs.values()}) == 1
           else 'not the same rounds' for arm, base, _, mean in pairs],
@@ -341,11 +341,12 @@ def _are_finished(arm, base):
   return arm.is_finished and base.is_finished
 
 
-def _difference_text(arm, base, pairs, digits):
+def _difference_text(arm, base, pairs, metric):
   """Formats a difference and its interval, or why there is none."""
   if not pairs.differences:
     return (stats.NOT_FINITE if arm.runs.keys() & base.runs.keys() else
             'no common seed')
+  digits = stats.digits_of_difference(metric, pairs.mean, pairs.std)
   interval = (
       'not finished' if not _are_finished(arm, base) else
       paired.interval_text(pairs, digits) or paired.verdict(pairs, 0.))

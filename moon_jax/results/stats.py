@@ -134,6 +134,14 @@ def digits(name: str, values: Iterable[float]) -> int:
       max(map(abs, values), default=0))
 
 
+def digits_of_difference(name: str, mean: float, std: float) -> int:
+  """Returns the decimals of a mean difference of a metric and of its interval.
+
+  Accuracies, in points, have 2; others as many as their spread needs.
+  """
+  return 2 if 'accuracy' in name else decimals(std if std > 0 else mean)
+
+
 def range_text(values: Iterable[int], to: str = ' to ') -> str:
   """Formats the smallest and the largest value, '' without values."""
   ordered = sorted({*values})

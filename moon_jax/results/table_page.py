@@ -243,8 +243,7 @@ def baseline_of(arm: TableArm, arms: Sequence[TableArm]) -> TableArm | None:
 def differences(arms: Sequence[TableArm]) -> Section:
   """Returns paired differences from baselines, [] if there are none."""
   measure = arms_lib.measure_of(arms)
-  digits, unit = (2, ', in percentage points') if (
-      measure == 'test_accuracy') else (4, '')
+  unit = ', in percentage points' * (measure == 'test_accuracy')
   compared = [(arm, baseline, arms_lib.compare(arm, baseline, measure=measure))
               for arm in arms if (baseline := baseline_of(arm, arms))]
   if not compared:
@@ -254,6 +253,7 @@ def differences(arms: Sequence[TableArm]) -> Section:
   rows = []
   for (arm, baseline, pairs), holm_p in zip(compared, holm):
     ours, theirs = arm.published_accuracy, baseline.published_accuracy
+    digits = stats.digits_of_difference(measure, pairs.mean, pairs.std)
     rows.append({
         'arm': arm.label, 'baseline': baseline.label,
         'published difference': fixed(ours.value - theirs.value, 1, '+')

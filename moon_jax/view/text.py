@@ -23,12 +23,20 @@ def fixed(value: float, digits: int, sign: str = '') -> str:
 
   The last bits of a mean depend on the order of its operations. They do not
   decide how a tie is rounded, so that all tables show one number for one mean.
+  More decimals than are exact are written with an exponent.
   """
+  if digits > _EXACT:
+    return f'{value:{sign}.2e}'
   return f'{round(value, _EXACT) + 0.:{sign}.{digits}f}'  # no -0.0
 
 
 def decimals(value: float) -> int:
-  """Returns decimals for a metric: 4, fewer for a number of 10 or more."""
+  """Returns decimals for a metric: 4, fewer for a number of 10 or more.
+
+  A number below 0.001 has three significant digits.
+  """
+  if 0 < abs(value) < 1e-3:
+    return 2 - math.floor(math.log10(abs(value)))
   return max(0, 5 - len(f'{abs(value):.0f}'))
 
 

@@ -130,6 +130,9 @@ def test_never_is_later_than_all_rounds(reached, text):
     ('epsilon', [8., 9.], '8.5000 ± 0.7071'),
     ('test_loss', [.5, .5], '0.5000 ± 0.0000'), ('test_loss', [13.5], '13.500'),
     ('test_accuracy', [.5, .75], '62.5 ± 17.7'),
+    ('test_loss', [4e-5, 5e-5], '0.0000450 ± 0.0000071'),
+    ('test_loss', [4e-9, 5e-9], '4.50e-09 ± 7.07e-10'),
+    ('test_loss', [0., 0.], '0.0000 ± 0.0000'),
     ('test_loss', [math.nan, .5], '0.5000 (1 of 2)'),
     ('test_loss', [math.nan], 'not finite'), ('test_loss', [], '-')])
 def test_metrics_have_five_digits_and_a_spread_if_seeds_decide(

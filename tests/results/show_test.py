@@ -189,6 +189,18 @@ def test_distributions_count_the_clients_that_have_values(tmp_path, run):
   assert 'Clients without a value, left out: MOON: 27 of 30.' in page
 
 
+def test_small_losses_and_their_differences_are_not_zero(tmp_path, run):
+  for seed, more in enumerate((0, 1e-6, 3e-6)):
+    for algorithm, loss in ('fedavg', 4e-5), ('moon', 2e-5 + more):
+      recorded(tmp_path / f'{algorithm}{seed}', [1., 1., 1., loss],
+               'custom_mse', algorithm=algorithm, seed=seed)
+  _, out, _ = run(tmp_path, '--metric=custom_mse')
+  assert table_of(out, 'custom mse')['MOON'][2:5] == [
+      '0.0000213', '±', '0.0000015']
+  assert table_of(out, 'difference from')['MOON'][1:5] == [
+      '-0.00001867', '(-0.00002246', 'to', '-0.00001487)']
+
+
 def test_validation_and_privacy_are_columns_where_they_exist(tmp_path, run):
   for name in 'a', 'b':
     recorded(tmp_path / name, [.1, .2, .3, .4], 'validation_accuracy',
