@@ -26,6 +26,8 @@ from moon_jax.view.text import duration, fixed, metric
 _ALSO = ('test_accuracy', 'validation_accuracy', *stats.OF_CLIENTS,
          'global_heldout_accuracy', 'new_heldout_accuracy',
          'new_adapted_heldout_accuracy', 'epsilon')
+# Settings that decide which examples arms are evaluated on.
+_EXAMPLES = 'dataset', 'content of dataset', 'eval_examples'
 
 
 class Compared(NamedTuple):
@@ -161,6 +163,12 @@ def _without_baseline(arms, bases):
   return [arm for arm, base in zip(arms, bases) if not (
       base or _is_fedavg(arm) or any(arm is other for other in bases))
           ] if any(map(_is_fedavg, arms)) else []
+
+
+def _other_examples(arm, base):
+  """Returns the settings by which arms are evaluated on other examples."""
+  return [name for name in _EXAMPLES
+          if arm.settings.get(name) != base.settings.get(name)]
 
 
 def text(compared: Compared, width: int = 80) -> str:
@@ -305,10 +313,7 @@ def differences(compared: Compared) -> Table | None:
   pairs = [(arm, base, *(_compare(arm, base, num_rounds, name)
                          for num_rounds in (1, stats.LAST)))
            for arm, base in zip(compared.arms, compared.baselines)
-           if base and all(  # evaluated on the same examples
-               arm.settings.get(setting) == base.settings.get(setting)
-               for setting in ('dataset', 'content of dataset',
-                               'eval_examples'))]
+           if base and not _other_examples(arm, base)]
   if not pairs:
     return None
   adjusted = paired.holm([last.p_value for _, _, last, _ in pairs])
@@ -360,14 +365,11 @@ def _last_rounds(run, metric):
 
 
 def notes(compared: Compared) -> list[str]:
-  """Returns a line about rows without a baseline, if there are some.
+  """Returns lines about rows that are not compared, if there are some.
 
   A line follows for each run that has not finished or does not count.
   """
-  rows = _without_baseline(compared.arms, compared.baselines)
-  lines = ['not compared, since no FedAvg has the same other settings '
-           '(--baseline=SETTING chooses a row): '
-           + '; '.join(arm.label for arm in rows)] * bool(rows)
+  lines = _uncompared(compared)
   for arm in compared.arms:
     for i, run in enumerate(arm.members):
       counts, kind = i < len(arm.runs), run.state.kind
@@ -378,6 +380,29 @@ def notes(compared: Compared) -> list[str]:
         lines.append(f'{arm.label}{", not counted" * (not counts)}: '
                      f'{run.path.name}: {reason}')
   return lines
+
+
+def _uncompared(compared):
+  """Returns a line for each reason why rows are not compared."""
+  alone = _without_baseline(compared.arms, compared.baselines)
+  fedavg = [arm for arm in compared.arms if _is_fedavg(arm)]
+  free, other = [], []  # whether a row is evaluated on examples of a baseline
+  for arm, base in zip(compared.arms, compared.baselines):
+    differ = [_other_examples(arm, one) for one in (
+        [base] if base else fedavg if arm in alone else [])]
+    if differ and all(differ):
+      named = ', '.join(values.named(name, arm.settings[name])
+                        for name in differ[0])
+      other.append(f'{arm.label} ({named})')
+    elif arm in alone:
+      free.append(arm.label)
+  reasons = {
+      'no FedAvg has the same other settings (--baseline=SETTING chooses a '
+      'row)': free,
+      'the baseline was evaluated on other examples (give the runs the same '
+      'settings)': other}
+  return [f'not compared, since {reason}: {"; ".join(rows)}'
+          for reason, rows in reasons.items() if rows]
 
 
 def frame(compared: Compared) -> pd.DataFrame:

@@ -135,6 +135,21 @@ def test_a_baseline_has_the_same_other_settings(runs, run):
   assert 'no FedAvg' not in out
 
 
+def test_rows_that_were_evaluated_on_other_examples_are_named(runs, run):
+  """No choice of a baseline would compare them."""
+  for seed in 0, 1:
+    made_runs.write(runs / f'few{seed}', algorithm='fedprox', seed=seed,
+                    eval_examples=100)
+  for args in [], ['--baseline=fedavg']:
+    _, out, _ = run(runs, *args)
+    text = ' '.join(out.split())
+    assert text.endswith(
+        'not compared, since the baseline was evaluated on other examples '
+        '(give the runs the same settings): FedProx, eval_examples 100 '
+        '(eval_examples=100)')
+    assert '--baseline' not in text and len(rows_of('MOON', out)) == 3
+
+
 @pytest.mark.parametrize('fields, labels', [
     ([{'algorithm': 'fedavg'}, {'algorithm': 'moon(mu=3)'}],
      ['FedAvg', 'MOON']),
