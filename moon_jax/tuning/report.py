@@ -35,10 +35,11 @@ def text(arms: Sequence[Arm], tried: Sequence[Tried], again: Sequence[Tried]
       lines.append('  all trials diverged; nothing is chosen')
       continue
     metric = of_arm[0].metric
+    rounds = next(x.rounds for x in of_arm if x.trial == best)
     listed = ', '.join(f'{name}={values.show(x)}'
                        for name, x in best.settings.items())
     lines.append(f'  chosen by {metric.replace("_", " ")} after round '
-                 f'{best.rounds}, {shown(metric, sign_of(metric) * best.rank)}:'
+                 f'{rounds}, {shown(metric, sign_of(metric) * best.rank)}:'
                  f' {listed}')
     lines += [f'  {name}={values.show(best.settings[name])} lies at the edge '
               f'of {arm.tuner.space.axes[name]}: a better value may lie beyond'
@@ -121,7 +122,7 @@ def frame(tried: Sequence[Tried], again: Sequence[Tried]) -> 'pd.DataFrame':
       **{name: value if isinstance(value, int | float | str) else str(value)
          for name in names for value in [x.trial.settings.get(name, '')]},
       'seed': x.trial.settings.get('seed', x.arm.config.seed),
-      'rounds_done': x.trial.rounds,
+      'rounds_done': x.rounds,
       'metric': x.metric,
       'value': None if x.trial.value is None else (
           sign_of(x.metric) * x.trial.value),

@@ -62,6 +62,7 @@ class Tried(NamedTuple):
   # its "workdir" alone
   seconds: float  # of its rounds
   metric: str  # which has chosen
+  rounds: int  # trained; fewer than the trial's if it stopped early
 
   @property
   def tested(self) -> str | None:
@@ -183,7 +184,7 @@ class Trials(Runs):
         # None is that of a number that is not finite.
         value = last[name] and sign_of(name) * last[name]
       found.append(Tried(arm, trial._replace(value=value), result, sum(
-          line['seconds'] for line in lines[index]), name))
+          line['seconds'] for line in lines[index]), name, len(lines[index])))
     return found
 
 

@@ -47,7 +47,7 @@ def test_no_other_column_has_the_name_of_a_setting(tmp_path):
   assert not {*sweep.columns} & {*settings}
   tuner = mj.Tuner({'mu': [1]}, 'random(trials=1)')
   trials = report.frame([Tried(
-      Arm('', run.config, tuner), trial, {}, 1., 'validation_accuracy')
+      Arm('', run.config, tuner), trial, {}, 1., 'validation_accuracy', 4)
       for trial in tuner.ask()], [])
   assert {*trials} & {*settings} == {'seed', 'workdir'}  # not tuned
 

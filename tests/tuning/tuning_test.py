@@ -256,11 +256,20 @@ def test_a_diverged_model_of_a_client_is_no_result():
   arm = Arm('ditto', mj.Config(algorithm='ditto'), tuner)
   tried, again = ([Tried(
       arm, trial, {'personal_heldout_accuracy': None}, 1.,
-      'validation_personal_accuracy')] for trial in (
+      'validation_personal_accuracy', 1)] for trial in (
           tuner.best, tuner.best._replace(settings={'seed': 1})))
   assert 'tested once: no result; 1 diverged' in report.text(
       [arm], tried, again)
   assert report.frame(tried, again)['test'].isna().all()
+
+
+def test_rounds_of_a_trial_that_stopped_early_are_those_it_has_trained():
+  tuner = mj.Tuner({'learning_rate': [.1]}, 'random(trials=1)', 9)
+  tuner.tell(*tuner.ask(), .5)
+  arm = Arm('fedavg', mj.Config(algorithm='fedavg', num_rounds=9), tuner)
+  tried = [Tried(arm, tuner.best, {}, 1., 'validation_accuracy', 4)]
+  assert 'after round 4, 50.00%' in report.text([arm], tried, [])
+  assert report.frame(tried, [])['rounds_done'].tolist() == [4]
 
 
 def test_a_metric_of_each_round_needs_no_evaluation():
@@ -281,7 +290,7 @@ def test_a_diverged_run_of_a_task_without_accuracy_has_none(tmp_path):
   arm = Arm('fedavg', mj.Config(algorithm='fedavg', dataset='digits'), tuner)
   path = made_runs.write(tmp_path / 'run', algorithm='fedavg', seed=2)
   made_runs.remove_accuracies(path)
-  tried, *again = [Tried(arm, trial, result, 1., 'validation_loss')
+  tried, *again = [Tried(arm, trial, result, 1., 'validation_loss', 1)
                    for trial, result in (
       (tuner.best, {}),
       (Trial({'seed': 1}, 4), {'diverged': 'a NaN', 'rounds': 2}),
@@ -412,7 +421,8 @@ def test_a_setting_that_diverges_on_a_later_rung_is_not_chosen():
       value = None if trial.rounds == 9 else float(trial.settings['a'])
       tuner.tell(trial, value)
       tried[str(trial.settings)] = Tried(
-          arm, trial._replace(value=value), {}, 1., 'validation_accuracy')
+          arm, trial._replace(value=value), {}, 1., 'validation_accuracy',
+          trial.rounds)
   assert tuner.best == Trial({'a': 2}, 3, 2.)
   frame = report.frame([*tried.values()], [])
   assert [*frame['a'][frame['chosen']]] == [2]
