@@ -135,7 +135,7 @@ def over_clients(title: str, rows: Iterable[tuple[str, str, Iterable[Run]]]
                for _, metric, runs in rows]
       for header, ending in OVER_CLIENTS.items()}, (
           'spread: standard deviation over clients; worst tenth: mean of the '
-          'tenth of the clients with the lowest values',))
+          'tenth of the clients with the worst values',))
 
 
 def sorted_values(runs: Sequence[Run], metric: str) -> 'pd.DataFrame | None':

@@ -201,6 +201,18 @@ def test_small_losses_and_their_differences_are_not_zero(tmp_path, run):
       '-0.00001867', '(-0.00002246', 'to', '-0.00001487)']
 
 
+def test_the_worst_clients_of_an_error_have_high_values(tmp_path, run):
+  name = 'personal_heldout_ece'
+  recorded(tmp_path / 'run', [.1] * 4, name, more={
+      f'{name}_worst_tenth': .3, f'{name}_worst': .4})
+  _, out, _ = run(tmp_path / 'run')
+  row = next(line for line in out[out.index('over clients'):].splitlines()
+             if line.startswith('personal held-out ece'))
+  assert row.split()[-2:] == ['0.3000', '0.4000']
+  assert 'clients with the worst values' in ' '.join(out.split())
+  assert 'lowest values' not in out
+
+
 def test_validation_and_privacy_are_columns_where_they_exist(tmp_path, run):
   for name in 'a', 'b':
     recorded(tmp_path / name, [.1, .2, .3, .4], 'validation_accuracy',
