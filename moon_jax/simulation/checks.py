@@ -41,7 +41,8 @@ _PATHS = tuple(name for name, facts in FACTS.items()
 def validate(config: Config) -> Config:
   """Returns `config` with values in their types, if it can be run.
 
-  Parts are in their normal form. Centralized becomes one client with all examples.
+  Parts are in their normal form. Centralized becomes one client with all
+  examples.
   """
   platforms.check_settings()
   config = dataclasses.replace(config, **limits.check(config))
