@@ -114,37 +114,21 @@ class _View(NamedTuple):
 
 def _show(arguments: argparse.Namespace) -> None:
   is_table = any(map(read.tables, arguments.runs))
-  for name in _OF_RUNS if is_table else _OF_TABLES:
-    if value := getattr(arguments, name):
-      if name == 'settings':
-        command_line.settings_of(value)  # it may be a typing error
-        name = value[0].lstrip('-').partition('=')[0]
-      raise UserError(name, 'is for runs' if is_table else
-                      'is for published tables', 'a table' if is_table else
-                      'runs', 'Remove it')
+  _check_kind(arguments, is_table)
   if is_table:
     return _show_tables(arguments)
-  formats = (arguments.format or _FORMATS[0]).split(',')
-  if wrong := {*formats} - {*_FORMATS}:
-    raise UserError('format', f'must be a list of {", ".join(_FORMATS)}',
-                    ', '.join(sorted(wrong)))
-  size = _size(arguments.size)
-  if size and not (arguments.out or arguments.pack):
-    raise UserError('size', 'needs --out=DIR, where the figures are written')
+  formats, size = _formats(arguments.format), _size(arguments.size)
+  _check_out(arguments)
   out = page.directory(arguments.out) if arguments.out else None
   packed = pack.target(arguments.pack) if arguments.pack else None
   paths, tunings = tuning.find(arguments.runs)
+  is_compared = len(paths) > 1 or not arguments.clients and bool(
+      tunings or arguments.metric or arguments.target is not None)
+  if paths:
+    _check_view(arguments, len(paths), is_compared)
   for made in tunings:
     _print('\n'.join([*made.report, f'its trials are in {made.path}, not below',
                       '']))
-  if len(paths) != 1 and (arguments.clients or arguments.follow):
-    raise UserError('clients' if arguments.clients else 'follow',
-                    'needs one run', f'{len(paths)} runs', 'Name one')
-  if len(paths) == 1 and arguments.label:
-    raise UserError('label', 'needs several runs', 'one run',
-                    'Remove it, or name further runs')
-  is_compared = len(paths) > 1 or not arguments.clients and (
-      tunings or arguments.metric or arguments.target is not None)
   view = (_several(paths, arguments, tunings) if paths and is_compared else
           _one(paths[0], arguments) if paths else _only(tunings, arguments))
   if not (out or packed):
@@ -159,6 +143,55 @@ def _show(arguments: argparse.Namespace) -> None:
                  pathlib.Path(pages))
     written.append(packed)
   print('\n'.join(map(str, written)), file=sys.stderr)
+
+
+def _check_kind(arguments, is_table):
+  """Refuses flags of runs for tables, and of tables for runs."""
+  for name in _OF_RUNS if is_table else _OF_TABLES:
+    if value := getattr(arguments, name):
+      if name == 'settings':
+        command_line.settings_of(value)  # it may be a typing error
+        name = value[0].lstrip('-').partition('=')[0]
+      raise UserError(name, 'is for runs' if is_table else
+                      'is for published tables', 'a table' if is_table else
+                      'runs', 'Remove it')
+
+
+def _check_out(arguments):
+  """Refuses flags of figures that are written nowhere."""
+  for name in 'format', 'size', 'x':
+    if (value := getattr(arguments, name)) and not (
+        arguments.out or arguments.pack):
+      raise UserError(name, 'needs --out=DIR, where the figures are written',
+                      value, 'Add it, or remove this flag')
+
+
+def _check_view(arguments, num_runs, is_compared):
+  """Refuses flags that have no effect on what is shown of these runs."""
+  if num_runs > 1 and (arguments.clients or arguments.follow):
+    raise UserError('clients' if arguments.clients else 'follow',
+                    'needs one run', f'{num_runs} runs', 'Name one')
+  for name, has_effect in (('baseline', num_runs > 1), ('label', num_runs > 1),
+                           ('target', is_compared), ('x', is_compared)):
+    if not has_effect and _is_given(arguments, name):
+      raise UserError(
+          name, 'needs runs that are compared', '--clients' if arguments.clients
+          else 'one run', 'Remove one of the two' if arguments.clients else
+          'Remove it, or name further runs')
+
+
+def _is_given(arguments, name):
+  value = getattr(arguments, name)
+  return value is not False and value not in (None, '', [])
+
+
+def _formats(text):
+  """Returns the formats of figures, PNG by default."""
+  formats = (text or _FORMATS[0]).split(',')
+  if wrong := {*formats} - {*_FORMATS}:
+    raise UserError('format', f'must be a list of {", ".join(_FORMATS)}',
+                    ', '.join(sorted(wrong)))
+  return formats
 
 
 def _show_tables(arguments):
@@ -226,8 +259,9 @@ def _one(path, arguments):
 
 def _only(tunings, arguments):
   """Returns a function that returns the view of tunings without results."""
-  for name in 'pack', 'metric', 'baseline', 'target', 'label':
-    if getattr(arguments, name) not in (None, '', []):
+  for name in ('pack', 'metric', 'baseline', 'target', 'label', 'x', 'clients',
+               'follow'):
+    if _is_given(arguments, name):
       raise UserError(name, 'needs runs besides the trials of a tuning', 'none')
   return lambda: _View([], _title(arguments), tuning.sections(tunings), [],
                        lambda: rounds_frame([]))

@@ -8,9 +8,10 @@ from typing import Any
 
 from moon_jax.view.text import metric
 
-# Fields of a line of metrics.jsonl that have no row in the view.
+# Fields of a line of metrics.jsonl that have no row in the view. The test loss
+# has one if there is no test accuracy.
 _NO_SERIES = {'round', 'seconds', 'examples_per_second', 'test_examples',
-              'test_loss', 'learning_rate', 'clients_received'}
+              'learning_rate', 'clients_received'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +52,11 @@ class Status:
   def with_metrics(self, lines: Sequence[Mapping[str, Any]]) -> 'Status':
     """Returns the status after a round of the runs of these lines."""
     series, note = dict(self.series), self.note
-    for name in dict.fromkeys(name for line in lines for name in line):
+    names = dict.fromkeys(name for line in lines for name in line)
+    hidden = _NO_SERIES | ({'test_loss'} - {measure({*names, *series})})
+    for name in names:
       values = [line[name] for line in lines if is_number(line.get(name))]
-      if not values or name in _NO_SERIES or name.endswith('_std'):
+      if not values or name in hidden or name.endswith('_std'):
         continue
       mean = sum(values) / len(values)
       if name == 'test_accuracy' and self.num_runs > 1:

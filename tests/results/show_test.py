@@ -316,6 +316,14 @@ def test_rows_get_other_labels(tmp_path, run):
     (['a', '--train'], '--train is for published tables; got runs'),
     (['a', '--seed=1'], '--seed is for published tables; got runs'),
     (['a.toml', '--metric=f1'], '--metric is for runs; got a table'),
+    (['a', '--format=pdf'], '--format needs --out=DIR'),
+    (['a', '--x=bytes'], '--x needs --out=DIR'),
+    (['a', '--x=bytes', '--out=o'],
+     '--x needs runs that are compared; got one run. Remove it, or name'),
+    (['a', '--baseline=nonsense'],
+     '--baseline needs runs that are compared; got one run'),
+    (['a', '--clients', '--target=0.5'],
+     '--target needs runs that are compared; got --clients. Remove one'),
     (['a', '--budegt=full'], 'no flag --budegt'),
     (['a.toml', '--num_round=3'], 'Did you mean --num_rounds=3'),
     (['a.toml', '--num_rounds=x'], '--num_rounds=x: must be an integer')])
@@ -359,7 +367,7 @@ def test_labels_and_sizes_are_checked(tmp_path, flags, message, run):
 def test_one_run_has_no_rows_to_label(tmp_path, run):
   made_runs.write(tmp_path / 'run')
   status, _, err = run(tmp_path, '--label=moon=x')
-  assert status == 2 and '--label needs several runs' in err
+  assert status == 2 and '--label needs runs that are compared' in err
 
 
 def test_columns_without_room_follow_in_a_second_block():

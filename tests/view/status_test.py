@@ -33,6 +33,16 @@ def test_a_round_adds_to_the_series():
       '1,000 examples/s', '2.0 s per round', 'lanes 93% used')
 
 
+def test_the_test_loss_is_shown_if_there_is_no_accuracy():
+  shown = trained()
+  shown.rounds([line(1, train_loss=2., test_loss=3.)])
+  assert shown.status.series == {'train_loss': (2.,), 'test_loss': (3.,)}
+  shown = trained()
+  shown.rounds([line(1, .5, test_loss=3.)])
+  shown.rounds([line(2, test_loss=2.)])
+  assert shown.status.series == {'test_accuracy': (.5,)}
+
+
 def test_several_runs_have_means_and_a_range():
   shown = trained(2)
   shown.rounds([line(1, .2), line(1, .4)])
