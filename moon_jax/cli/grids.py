@@ -88,8 +88,8 @@ def build(config: Config, named: Container[str], grids: Sequence[str],
   """Returns the sweep of a command line; see `blocks`."""
   made = blocks(config, named, grids, path)
   file = made.file
-  sweep = functools.reduce(
-      operator.or_, grid_lib.each(made.base, made.settings))
+  sweep = functools.reduce(operator.or_, grid_lib.each(
+      made.base, made.settings, f'{path}, run' if path else ''))
   digest = hashlib.sha256(repr(
       sorted(map(grid_lib.key, sweep.configs))).encode()
                           ).hexdigest()[:HASH_DIGITS]

@@ -108,7 +108,7 @@ def read(path: str, budget: str = 'full',
                     f'[budget.{budget}]')
   sweeps = grid.each(Config(**file.base), [
       block | changes | replacing
-      for block, changes in zip(file.blocks, smaller)])
+      for block, changes in zip(file.blocks, smaller)], f'{path}, run')
   changed = {name: value for name, value in sorted(replacing.items())
              if name.partition('.')[0] in identity.IDENTITY}
   headline = report.get('headline', HEADLINES[0])

@@ -86,7 +86,8 @@ def key(config: Config) -> tuple[str, ...]:
       f'{name}={path}' for name, path in config.files().items())
 
 
-def each(base: Config, blocks: Sequence[Mapping[str, Any]]) -> list[Sweep]:
+def each(base: Config, blocks: Sequence[Mapping[str, Any]], where: str = ''
+         ) -> list[Sweep]:
   """Returns several grids.
 
   Args:
@@ -94,6 +95,7 @@ def each(base: Config, blocks: Sequence[Mapping[str, Any]]) -> list[Sweep]:
     blocks: for each grid its settings by name. A tuple is an axis; another
       value is the same in all runs of the grid. Values have the type of their
       setting.
+    where: begins messages about a run, before its values; '' for --grid.
 
   Raises:
     UserError: if a run is invalid.
@@ -101,10 +103,10 @@ def each(base: Config, blocks: Sequence[Mapping[str, Any]]) -> list[Sweep]:
   if base.workdir:
     raise UserError(f'workdir={base.workdir}', 'is the directory of one run, '
                     'and each run of a sweep has its own', '', 'Remove it')
-  return [_grid(base, block) for block in blocks]
+  return [_grid(base, block, where) for block in blocks]
 
 
-def _grid(base, block):
+def _grid(base, block, where):
   """Returns the grid of one block; see `each`."""
   axes = {name: x for name, x in block.items() if isinstance(x, tuple)}
   fixed = {name: x for name, x in block.items() if name not in axes}
@@ -113,12 +115,13 @@ def _grid(base, block):
                     f'{count:,}', f'Shorten the lists of {", ".join(axes)}')
   runs: dict[tuple[str, ...], Config] = {}
   for combination in itertools.product(*axes.values()):
-    config = _configured(base, fixed, dict(zip(axes, combination)))
+    config = _configured(
+        base, fixed, dict(zip(axes, combination)), where)
     runs.setdefault(key(config), config)
   return Sweep(tuple(runs.values()), tuple(axes), count - len(runs))
 
 
-def _configured(base, fixed, varied):
+def _configured(base, fixed, varied, where):
   """Returns the valid configuration of one combination."""
   try:
     return checks.validate(values_lib.replace(base, {**fixed, **varied}))
@@ -126,5 +129,5 @@ def _configured(base, fixed, varied):
     run = ' '.join(f'{name}={values_lib.show(value)}'
                    for name, value in varied.items())
     if run:
-      error.args = f'{setting("grid")} {run}: {error}',
+      error.args = f'{where or setting("grid")} {run}: {error}',
     raise

@@ -1,5 +1,7 @@
 """TOML files of runs."""
 
+import re
+
 import pytest
 
 from moon_jax.cli import grids, toml_file
@@ -150,6 +152,17 @@ def test_arguments_need_no_quotes(text, tmp_path):
   assert runs(named, 'algorithm', 'model') == [
       (f'moon(mu={mu})' if mu != 5 else 'moon', 'simple_cnn(projection_dim=32)')
       for mu in (1, 5)]
+
+
+@pytest.mark.usefixtures('of_command')
+def test_a_run_that_is_invalid_is_one_of_the_file(tmp_path):
+  path = tmp_path / 'a.toml'
+  path.write_text('dataset = "digits"\n"algorithm.mu" = [1, -3]\n')
+  message = re.escape(
+      f'{path}, run algorithm.mu=-3: --algorithm.mu must be at least 0; got -3')
+  for read in table_file.read, lambda path: grids.build(Config(), (), [], path):
+    with pytest.raises(UserError, match=f'^{message}'):
+      read(str(path))
 
 
 def test_an_argument_that_no_function_has(tmp_path):
