@@ -24,7 +24,7 @@ from moon_jax.config.spelling import (
   near,
   remedy,
 )
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import require, setting, UserError
 
 _Made = TypeVar('_Made', bound=Callable[..., Any])
 
@@ -124,9 +124,14 @@ def check_names(name: str, given: object, known: Sequence[str] = (),
   Raises:
     UserError: if it is neither a built-in name nor custom.
   """
-  if name == 'dataset' and parts.dataset_call(given):
-    return
   known, form = known or FACTS[name]['names'], form or FACTS[name]['form']
+  call = parts.written_dataset_call(given) if name == 'dataset' else None
+  if call and call.name in known:
+    require(call.name in KINDS['dataset'].functions, f'dataset={call.name}',
+            'takes no arguments', repr(given),
+            f'Give {setting("dataset", call.name)}')
+  if call and parts.dataset_call(given):
+    return
   is_valid = isinstance(given, str) and (
       given in known or is_user_code(given)
       or name == 'dataset' and given.startswith(HUGGINGFACE))
