@@ -583,7 +583,8 @@ def _meant(kind, part, name, value):
 def _naming(kind, part, names):
   """Names arguments of a part in errors: --algorithm.mu=5, or mu=5 in Python.
 
-  Those of a part that is itself an argument follow its call.
+  Those of a part that is itself an argument follow its call. Other errors name
+  what they are about.
   """
   if kind not in _NO_FLAGS:
     with errors.naming(**{name: f'{kind}.{name}' for name in names}):
@@ -593,6 +594,8 @@ def _naming(kind, part, names):
     with errors.naming(**dict.fromkeys(names, '')):
       yield
   except UserError as error:
+    if error.setting not in names:
+      raise
     raise UserError(f'{kind}={part}:', f'{error.setting} {error.requirement}',
                     error.got, error.remedy) from error
 

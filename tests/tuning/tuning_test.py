@@ -350,7 +350,8 @@ def test_trials_that_follow_have_the_rounds_until_they_pause(tmp_path):
     (['--search=seed=integer(0, 9)'], 'seed is not tuned.*new seeds'),
     (['--grid=partition_seed=1,2'], 'partition_seed is not tuned'),
     (['--grid=learning_rate=0.1,0.2', '--tune=halving(eta=2, rungs=3)'],
-     'needs 4 trials or more.*got 2. Give fewer rungs'),
+     r'train: --tune=halving\(eta=2, rungs=3\) needs 4 trials or more.*'
+     'got 2. Give fewer rungs'),
     (['--grid=learning_rate=0.1,0.2', '--tune=halving(eta=2, rungs=4)',
       '--num_rounds=7'], 'needs 8 trials or more'),
     (['--tune=halving(eta=2, rungs=4)',
@@ -358,7 +359,7 @@ def test_trials_that_follow_have_the_rounds_until_they_pause(tmp_path):
     (['--tune=halving(eta=1)'], ': eta must be at least 2; got 1'),
     (['--tune=halve'], 'tune must be one of halving, random, optuna'),
     (['--tune=random(trials=3)', '--grid=learning_rate=0.1,0.2'],
-     '3 trials needs as many combinations of values; got 2'),
+     'train: a search of 3 trials needs as many combinations of values; got 2'),
     (['--tune=random(trials=2)'], 'needs settings to choose from'),
     (['--tune=halving(eta=2, rungs=2)', '--grid=learning_rate=0.1,0.2',
       '--eval_every=3'], 'eval_every=3 must divide the rounds after which .*'
