@@ -156,6 +156,9 @@ def _line(line):
   bare = line.strip()
   if bare.startswith(('#', '//')):
     return ''
+  require(not re.fullmatch(r'--?h(elp)?\b.*', bare), '',
+          '--help must be on the command line', f'{bare:.200} in a flag file',
+          'Remove it from the file')
   flag, _, comment = bare.partition(' #')
   if comment and bare.startswith('-'):
     raise UserError(
