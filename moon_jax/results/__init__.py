@@ -113,14 +113,14 @@ def client_results(*places: str | os.PathLike) -> 'pd.DataFrame':
 
 
 def _read(places):
-  from moon_jax.results import read, tuning
+  from moon_jax.results import read, trials
 
   for place in places:
     if not isinstance(place, str | os.PathLike):
       raise UserError(
           'places', 'must be directories, one argument each',
           f'{place!r:.60}', 'Write results(*places)')
-  paths, tunings = tuning.find([os.fspath(place) for place in places])
+  paths, tunings = trials.find([os.fspath(place) for place in places])
   if tunings and not paths:
     raise UserError('places', 'must have a run that is no trial of a tuning',
                     'only trials', f'Read {tunings[0].path}, or name one trial')

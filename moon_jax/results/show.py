@@ -26,6 +26,7 @@ from moon_jax.results import (
   rounds_frame,
   runs_frame,
   stats,
+  trials,
   tuning,
 )
 from moon_jax.results.page import Figure, Page
@@ -121,7 +122,7 @@ def _show(arguments: argparse.Namespace) -> None:
   _check_out(arguments)
   out = page.directory(arguments.out) if arguments.out else None
   packed = pack.target(arguments.pack) if arguments.pack else None
-  paths, tunings = tuning.find(arguments.runs)
+  paths, tunings = trials.find(arguments.runs)
   is_compared = len(paths) > 1 or not arguments.clients and bool(
       tunings or arguments.metric or arguments.target is not None)
   if paths:
