@@ -320,7 +320,7 @@ class Algorithm(NamedTuple):
     personal_is_current: whether evaluations of all clients make the personal
       model from `start`, of the newest message of the server and the client's
       own state. Otherwise clients keep that of the last round in which they
-      trained, unless `personal_model` reads examples.
+      trained.
     per_client_init: whether each client draws its own initial model.
     per_client_broadcast: whether `broadcast` reads the receiver.
     reads_examples: whether a function reads View.examples.

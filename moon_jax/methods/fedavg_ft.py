@@ -31,7 +31,8 @@ def fedavg_ft(finetune_epochs: Natural = 5) -> Algorithm:
       received model.
   """
   return fedavg.fedavg()._replace(
-      personal_model=fine_tuning(finetune_epochs), reads_examples=True)
+      personal_model=fine_tuning(finetune_epochs), personal_is_current=True,
+      reads_examples=True)
 
 
 def fine_tuning(num_epochs: int) -> Callable:

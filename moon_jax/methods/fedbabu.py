@@ -40,4 +40,4 @@ def fedbabu(head: str = 'out', finetune_epochs: Natural = 5) -> Algorithm:
       finish=lambda trained, view: (view.client, Message(split(trained)[0])),
       aggregate=parts.aggregate,
       personal_model=fedavg_ft.fine_tuning(finetune_epochs),
-      reads_examples=True)
+      personal_is_current=True, reads_examples=True)

@@ -54,7 +54,8 @@ def perfedavg(alpha: NonNegative = 0.01, order: Literal['fo', 'hf'] = 'fo',
         v, -alpha / (2 * delta), optax.tree.sub(ahead, behind))
 
   return fedavg()._replace(
-      gradient=gradient, personal_model=personal_model, reads_examples=True,
+      gradient=gradient, personal_model=personal_model,
+      personal_is_current=True, reads_examples=True,
       hparams={'alpha': alpha, 'delta': delta})
 
 

@@ -19,27 +19,23 @@ from jax import lax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from moon_jax.algorithms import base
-from moon_jax.algorithms.base import Algorithm, Batch, Examples, View
+from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.wrap import wrap
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
 from moon_jax.engine import model_stack, segments
 from moon_jax.engine import round as round_lib
 from moon_jax.engine.local import RoundProgram
-from moon_jax.models import Model
 
 _KEEPS = 'with_last_model'  # in `Algorithm.made_of`
 
 
-def remembering(algorithm: Algorithm, reads_examples: bool) -> Algorithm:
+def remembering(algorithm: Algorithm) -> Algorithm:
   """Returns an algorithm whose clients keep their last personal model.
 
-  It is unchanged if it has no personal model, or if that `reads_examples` or is
-  current.
+  It is unchanged if it has no personal model, or if that is current.
   """
-  if (algorithm.personal_model is None or algorithm.personal_is_current
-      or reads_examples):
+  if algorithm.personal_model is None or algorithm.personal_is_current:
     return algorithm
   inner = wrap(algorithm, _KEEPS, init_client=lambda variables: (
       jnp.bool_(False), jax.tree.map(jnp.zeros_like, variables)))
@@ -50,25 +46,6 @@ def remembering(algorithm: Algorithm, reads_examples: bool) -> Algorithm:
         own=(jnp.bool_(True), inner.personal_model(trained, view))), message
 
   return inner._replace(finish=finish)
-
-
-def reads_examples(algorithm: Algorithm, model: Model, view: View,
-                   batch: Batch) -> bool:
-  """Returns whether a personal model is made of examples, by tracing."""
-  if algorithm.personal_model is None or not algorithm.reads_examples:
-    return False
-  reads = []
-
-  def read(step):
-    reads.append(step)
-    return batch
-
-  of_start = Examples(lambda step: batch, jnp.int32(1))
-  trained = algorithm.start(
-      base.with_examples(algorithm, view, model, of_start))
-  algorithm.personal_model(trained, base.with_examples(
-      algorithm, view, model, Examples(read, jnp.int32(1))))
-  return bool(reads)
 
 
 def make(program: RoundProgram, mesh: Mesh, data_spec: PartitionSpec

@@ -77,7 +77,6 @@ class RoundSpec(Traced):
   steps_C: np.ndarray  # int, local steps of each client in a round
   shard_size: int  # training examples moved to a device per round; 0: all stay
   noise_std: np.ndarray | None  # float32 [N, C], on normalized inputs
-  reads_examples: bool  # whether evaluations make personal models of examples
   num_checkpoints: int  # copies of the client state in checkpoints, at most
 
   @property
@@ -157,11 +156,8 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
       local_steps(federation, clients_lib.sizes(federation.all_clients)),
       federation.cohort_size, num_lanes, batch_size, num_devices)
   data, algorithm = federation.data, federation.algorithm
-  reads_examples = False
   if federation.evaluate_all:
-    reads_examples = like.reads_examples if like else _reads_examples(
-        data, federation.model, algorithm, federation.optimizer)
-    algorithm = client_models.remembering(algorithm, reads_examples)
+    algorithm = client_models.remembering(algorithm)
   augmentation = data.augmentation if federation.augment else 'none'
   num_train = len(data.train_labels)
   traced: Traced | None = like
@@ -201,8 +197,7 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
       given=given, federation=federation, program=program, shape=shape,
       steps_C=steps_C,
       shard_size=federation.shard_data and _shard_size([federation], shape),
-      noise_std=noise_std, reads_examples=reads_examples,
-      num_checkpoints=num_checkpoints)
+      noise_std=noise_std, num_checkpoints=num_checkpoints)
 
 
 def trace(data: Dataset, model: Model, algorithm: Algorithm,
@@ -237,22 +232,6 @@ def trace(data: Dataset, model: Model, algorithm: Algorithm,
   variables, *trees = debugging.eval_shape(trace_key, jax.random.key(0))
   return Traced(example, variables, _begins_empty(algorithm, variables),
                 *map(bytes_of, trees))
-
-
-def _reads_examples(data, model, algorithm, optimizer):
-  """Returns whether clients make their personal models of their examples."""
-  model, reads = with_task(model, data), []
-  example = _normalize_fn(data)(jnp.asarray(data.train_inputs[:1]))
-
-  def trace_key(key):
-    view = first_view(algorithm, model.init(key, example), data.num_counted,
-                      optimizer.hparams)
-    reads.append(client_models.reads_examples(
-        algorithm, model, view,
-        Batch(example, data.train_labels[:1], jnp.ones(1))))
-
-  jax.eval_shape(trace_key, jax.random.key(0))
-  return reads[0]
 
 
 def _begins_empty(algorithm, variables):

@@ -58,19 +58,14 @@ def test_facts_about_the_splits_decide_which_runs_share_a_program(tmp_path):
 
 
 def test_runs_with_equal_functions_are_traced_once(tmp_path, monkeypatch):
-  calls = []
-  for function in (round_spec.trace, round_spec._reads_examples):
-    monkeypatch.setattr(
-        round_spec, function.__name__, lambda *args, function=function: (
-            calls.append(function.__name__) or function(*args)))
+  calls, trace = [], round_spec.trace
+  monkeypatch.setattr(round_spec, 'trace', lambda *args: (
+      calls.append(args) or trace(*args)))
   configs = [changed(algorithm='fedavg_ft', client_eval='all', seed=seed,
                      client_eval_every=1, client_test_fraction=.2)
              for seed in range(3)]
-  specs = [*units_of(configs, tmp_path).specs(range(3))]
-  assert sorted(calls) == ['_reads_examples', 'trace']
-  assert [spec.reads_examples for spec in specs] == [True] * 3
-  assert not any(spec.program.algorithm.made_of[-1:] == ('with_last_model',)
-                 for spec in specs)
+  assert len([*units_of(configs, tmp_path).specs(range(3))]) == 3
+  assert len(calls) == 1
 
 
 @pytest.mark.long
