@@ -131,8 +131,8 @@ def _expanded(words: Sequence[str], parents: tuple[pathlib.Path, ...] = ()
       name = rest.pop(0) if rest else ''
     file = (recipes.find(name) if kind == 'recipe'
             else files.user_path(name.strip(), kind))
-    require(file not in parents, kind, 'must not name a file that it is in',
-            name, 'Remove this line of the file')
+    require(file not in parents, kind, 'must not include itself, also through '
+            'other files', name, 'Remove the line that names it')
     expanded += _expanded(_lines(name, file), (*parents, file))
   return [*expanded, *rest]
 

@@ -172,13 +172,16 @@ def _check_view(arguments, num_runs, is_compared):
   if num_runs > 1 and (arguments.clients or arguments.follow):
     raise UserError('clients' if arguments.clients else 'follow',
                     'needs one run', f'{num_runs} runs', 'Name one')
-  for name, has_effect in (('baseline', num_runs > 1), ('label', num_runs > 1),
-                           ('target', is_compared), ('x', is_compared)):
-    if not has_effect and _is_given(arguments, name):
+  for name in ('baseline', 'label') if num_runs == 1 else ():
+    if _is_given(arguments, name):
+      raise UserError(name, 'needs several runs', 'one run',
+                      'Remove it, or name further runs')
+  for name in ('target', 'x') if not is_compared else ():
+    if _is_given(arguments, name):
       raise UserError(
-          name, 'needs runs that are compared', '--clients' if arguments.clients
-          else 'one run', 'Remove one of the two' if arguments.clients else
-          'Remove it, or name further runs')
+          name, 'needs runs that are compared', *(
+              ('--clients', 'Remove one of the two') if arguments.clients else
+              ('one run', 'Remove it, or name further runs')))
 
 
 def _is_given(arguments, name):

@@ -206,7 +206,7 @@ def heldout(arms: Sequence[TableArm]) -> Section:
       'tenth: over its clients), after the last evaluation: mean ± sample '
       'standard deviation over runs. Models of clients are '
       + ('those that they have in the method: the personal one, or the global '
-         'one; a client that was absent has its last one.'
+         'one (docs/metrics.md, All clients).'
          if metric == stats.OF_CLIENTS[0] else
          'personal ones, otherwise local ones after training.')
       + ''.join(f' {text[0].upper()}{text[1:]}.' for text in note), rows)]

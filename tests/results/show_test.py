@@ -321,7 +321,7 @@ def test_rows_get_other_labels(tmp_path, run):
     (['a', '--x=bytes', '--out=o'],
      '--x needs runs that are compared; got one run. Remove it, or name'),
     (['a', '--baseline=nonsense'],
-     '--baseline needs runs that are compared; got one run'),
+     '--baseline needs several runs; got one run'),
     (['a', '--clients', '--target=0.5'],
      '--target needs runs that are compared; got --clients. Remove one'),
     (['a', '--budegt=full'], 'no flag --budegt'),
@@ -367,7 +367,7 @@ def test_labels_and_sizes_are_checked(tmp_path, flags, message, run):
 def test_one_run_has_no_rows_to_label(tmp_path, run):
   made_runs.write(tmp_path / 'run')
   status, _, err = run(tmp_path, '--label=moon=x')
-  assert status == 2 and '--label needs runs that are compared' in err
+  assert status == 2 and '--label needs several runs' in err
 
 
 def test_columns_without_room_follow_in_a_second_block():

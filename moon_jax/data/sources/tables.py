@@ -204,7 +204,7 @@ def _check_split(root, title, split):
   others = [str(path) for pattern in ('*.csv', '*/*.csv')
             for path in files.visible(root, pattern) if path not in paths]
   require(not others, 'data_dir', f'must hold no CSV files beside {title}',
-          ', '.join(others[:3]), 'Move or rename them')
+          ', '.join(others[:3]), 'Move them to another directory')
   require({part for part, _ in split} == {'train', 'test'}, 'data_dir',
           'must hold both training and test files',
           f'{root} with {split[0][0]} only', 'Add the missing files, or rename '
