@@ -4,7 +4,7 @@ It is the model that the client would use if it took part now, before it trains:
 of the newest message of the server and its own state. Without personal models
 it is that of the server, with FedCross one of its models, with SOLO its own.
 
-A personal model that exists only after training (pFedMe, FedAMP, HeteroFL) is
+A personal model that exists only after training (pFedMe, FedPHP, HeteroFL) is
 that of the last round in which the client trained. If it never trained, it has
 the model that it would begin with.
 

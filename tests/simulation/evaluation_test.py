@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.config import Config
+from moon_jax.config.methods import METHODS
 from moon_jax.data import augment, rounds
 from moon_jax.engine import schedule
 from moon_jax.errors import UserError
@@ -413,6 +415,20 @@ def test_all_clients_have_a_model(name, lanes, client_state, monkeypatch):
             for metric in ('accuracy', 'loss')] == (
                 [None, None] if step == 1 else pytest.approx(
                     np.mean(chosen_by, 0), rel=1e-5))
+
+
+def test_methods_whose_personal_models_exist_only_after_training():
+  """Those of docs/metrics.md; all others are made of the newest message."""
+  kept = set()
+  for name, method in METHODS.items():
+    if method.kind != 'reference':
+      make, given = getattr(mj, name), {'num_clients': 3, 'participation': 1.}
+      algorithm = make(**{argument: given[argument] for argument in (
+          given.keys() & inspect.signature(make).parameters)})
+      if algorithm.personal_model and not algorithm.personal_is_current:
+        kept.add(name)
+  assert kept == {'pfedme', 'fedphp', 'fedfomo', 'fedpac', 'heterofl', 'fjord',
+                  'fedrolex'}
 
 
 @pytest.mark.parametrize('shuffle', [True, False])
