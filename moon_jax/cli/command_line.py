@@ -22,7 +22,7 @@ from moon_jax import errors, user_code
 from moon_jax.cli import help_page, recipes
 from moon_jax.config import Config, FACTS, PARTS, parts, spelling, suggest
 from moon_jax.data.io import files
-from moon_jax.distributed import processes
+from moon_jax.distributed import host, processes
 from moon_jax.errors import (
   DivergedError,
   InterruptedRun,
@@ -233,6 +233,7 @@ def training(name: str) -> Iterator[None]:
   logging.set_verbosity(logging.WARNING)
   warnings.formatwarning = lambda message, *_, **__: f'warning: {message}\n'
   with _exiting(name), signals.exiting():
+    host.check_environment()
     yield
 
 

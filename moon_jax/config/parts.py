@@ -25,6 +25,7 @@ import functools
 import importlib
 import inspect
 import math
+import os
 import re
 import types
 import typing
@@ -342,6 +343,9 @@ class Parameter(NamedTuple):
       return 'Pass functions and other values to moon_jax.Federation'
     if hasattr(value, self.name):
       return f'Pass its {self.name}'
+    if self.kind is str and isinstance(value, list | tuple) and value and all(
+        isinstance(x, str) for x in value):
+      return f'Pass {setting(self.name, repr(",".join(value)))}'
     if self.kind is not int or not isinstance(value, float):
       return ''
     if not value.is_integer():
@@ -385,6 +389,7 @@ def _converted(kind, value):
       return _INVALID
     return float(value) if math.isfinite(value) else _INVALID
   if kind is str:
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
     return str(value) if isinstance(value, str) else _INVALID
   if kind is tuple:
     items = [_converted(float, x) for x in value] if isinstance(

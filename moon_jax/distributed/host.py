@@ -9,6 +9,8 @@ import os
 import pathlib
 import sys
 
+from moon_jax.errors import require
+
 _MAX_DEVICES = 16  # each may hold test examples and temporary arrays
 _VARIABLE = 'JAX_NUM_CPU_DEVICES'
 _CGROUPS = pathlib.Path('/sys/fs/cgroup')
@@ -16,12 +18,28 @@ _OWN = pathlib.Path('/proc/self/cgroup')
 _UNLIMITED = 2**60  # version 1 writes a number above instead of "max"
 
 
+def check_environment() -> None:
+  """Checks a number of CPU devices in the environment, before JAX reads it.
+
+  Raises:
+    UserError: if it is not a number of at least 1.
+  """
+  text = os.environ.get(_VARIABLE, '')
+  require(not text or text.isdecimal() and int(text) > 0, '',
+          f'the environment variable {_VARIABLE} must be an integer of at least '
+          '1', text, 'Unset it: each core is then a device')
+
+
 def share_cores() -> None:
   """Makes each core a JAX device, so that lanes run in parallel.
 
   It does nothing if the environment or the program has set the number of CPU
   devices, or once JAX has created its devices.
+
+  Raises:
+    UserError: if the number in the environment is not one of devices.
   """
+  check_environment()
   if (_VARIABLE in os.environ or 'xla_force_host_platform_device_count'
       in os.environ.get('XLA_FLAGS', '')):
     return

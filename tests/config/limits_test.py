@@ -1,6 +1,8 @@
 """Tests the types and ranges of single settings."""
 
 import fractions
+import os
+import pathlib
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +28,7 @@ NAN = float('nan')
     ('augment', 2, '--augment must be True or False; got 2'),
     ('augment', NAN, '--augment must be True or False; got nan'),
     ('data_dir', 3, '--data_dir must be a word or text; got 3'),
+    ('metrics', ['f1', 'auroc'], r"got \['f1', 'auroc'\]. Pass --metrics='f1,a"),
     ('data_dir', NAN, '--data_dir must be a word or text; got nan'),
     ('algorithm', max, 'must be a name or a call.*moon_jax.Federation'),
     ('learning_rate', NAN, '--learning_rate must be a finite.*got nan'),
@@ -49,6 +52,7 @@ def test_invalid_values_raise(name, value, message):
     ('seed', np.int64(3)), ('augment', np.bool_(False)),
     ('seed', np.array(3)), ('learning_rate', fractions.Fraction(1, 8)),
     ('learning_rate', jnp.float32(.01)),
+    ('workdir', pathlib.Path('runs', 'a')),
     ('gradient_clip', 1),  # equal values of other types
     ('validation_fraction', 0.), ('batch_size', 2**31 - 1),  # limits
     ('seed', 2**32 - 1), ('train_examples', 1_200_000),
@@ -58,4 +62,5 @@ def test_invalid_values_raise(name, value, message):
 def test_valid_values(name, value):
   """They are returned in the type of their setting."""
   checked = limits.check(Config(**{name: value}))[name]
+  value = os.fspath(value) if isinstance(value, pathlib.Path) else value
   assert checked == value and type(checked) is type(getattr(Config, name))

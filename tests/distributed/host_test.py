@@ -7,6 +7,7 @@ import jax
 import pytest
 
 from moon_jax.distributed import host
+from moon_jax.errors import UserError
 
 GIB = 2**30
 
@@ -66,3 +67,12 @@ def test_each_core_is_a_device(given, num_cores, expected, monkeypatch):
   host.share_cores()
   assert changes.get('jax_num_cpu_devices') == expected
   assert dict(os.environ) == before  # that of the processes that it starts
+
+
+@pytest.mark.parametrize('text', ['abc', '0', '-1', '1.5'])
+def test_a_number_of_cpu_devices_that_is_none_is_refused(text, monkeypatch):
+  """JAX would end in a traceback, or blame another variable."""
+  monkeypatch.setenv('JAX_NUM_CPU_DEVICES', text)
+  with pytest.raises(UserError, match=f'JAX_NUM_CPU_DEVICES .* got {text}. '
+                     'Unset it'):
+    host.share_cores()
