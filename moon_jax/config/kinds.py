@@ -18,8 +18,7 @@ class Kind(NamedTuple):
     functions: where the built-in functions are, MODULE:FUNCTION, by name.
     example: a call, for messages.
     common: arguments that calls of all functions of the kind have besides those
-      of the function: their type, default and help.
-    without_common: names of functions that do not have them.
+      of the function, unless that is `none`: their type, default and help.
     by_name: values of the run that a function gets by the names of its
       parameters, without `FromRun`; a call cannot give them.
     returns: what your own function returns, as text; '' of kinds that take no
@@ -31,7 +30,6 @@ class Kind(NamedTuple):
   functions: Mapping[str, str]
   example: str
   common: Mapping[str, tuple[Any, Any, str]] = {}
-  without_common: tuple[str, ...] = ()
   by_name: tuple[str, ...] = ()
   returns: str = ''
   result: str = ''

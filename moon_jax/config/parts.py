@@ -530,7 +530,7 @@ def schema(kind: str, name: str) -> dict[str, Parameter]:
   common = kinds.KINDS[kind].common
   return own | {key: _parameter(key, File if hint == 'File' else hint, default)
                 for key, (hint, default, _) in common.items()
-                if name not in kinds.KINDS[kind].without_common}
+                if name != 'none'}
 
 
 def normal(kind: str, part: Part) -> Part:

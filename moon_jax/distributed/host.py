@@ -26,8 +26,8 @@ def check_environment() -> None:
   """
   text = os.environ.get(_VARIABLE, '')
   require(not text or text.isdecimal() and int(text) > 0, '',
-          f'the environment variable {_VARIABLE} must be an integer of at least '
-          '1', text, 'Unset it: each core is then a device')
+          f'the environment variable {_VARIABLE} must be an integer of at '
+          'least 1', text, 'Unset it: each core is then a device')
 
 
 def share_cores() -> None:

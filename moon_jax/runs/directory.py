@@ -29,7 +29,7 @@ _RESULTS = ('summary.json', 'diverged.json', 'model.safetensors',
             'best.safetensors')
 _FILES = ('config.json', 'partition.npz', 'timeline.npz', 'cohorts.txt',
           'metrics.jsonl', 'log.txt', *_RESULTS)
-_DIRECTORIES = 'checkpoints', 'client_state', 'best', 'local_models', 'model'
+_DIRECTORIES = 'checkpoints', 'client_state', 'best', 'local_models'
 _IN_SUMMARY = ('rounds', 'test_accuracy', 'best_test_accuracy', 'best_round',
                'seconds_per_round')  # loss for accuracy if the task has none
 _MANY = 2**21  # examples, from which partition.npz is not compressed
@@ -188,9 +188,6 @@ class Workdir:
       for result in _RESULTS:
         for name in result, f'{result}.part':  # a kill may leave the second
           (self.path / name).unlink(missing_ok=True)
-      for model in self.path.glob('model*'):  # of an earlier version
-        if model.name == 'model' or model.suffix.startswith('.orbax'):
-          shutil.rmtree(model)
     self.write('partition.npz', partition_npz(
         clients, client_tests, validation, new_clients, data))
     if timeline is not None and timeline.spans:

@@ -155,13 +155,13 @@ def load(path: str | pathlib.Path) -> tuple[TrainedModel, Variables]:
   try:
     if not path.exists():
       raise ValueError('there is no such file')
-    if path.is_dir() and not any(path.glob('*METADATA')):
+    if path.is_dir():
       raise ValueError(
           f'it holds no {_SAFETENSORS}, which a run writes at its end')
     note, variables = _read(path)
     if note is None or 'note' in note:
       raise ValueError('it is not the final model of a run')
-  except Exception as error:  # safetensors and Orbax raise many kinds
+  except Exception as error:  # safetensors raises many kinds
     raise UserError(
         '', f'{path} must be a complete model of moon_jax',
         f'an invalid one ({first_line(error)})', 'Give the work directory of '
@@ -204,10 +204,8 @@ def load_initial(path: str) -> Variables:
     note, tree = _read(file)
     if note is None or 'note' not in note:
       return tree
-    # A checkpoint. Earlier versions saved a hash of the complete state only,
-    # whose types are not known here.
-    expected = note.get('variables_sha256')
-    if expected and expected != checkpoint.digest(tree['variables'], {}):
+    # A checkpoint.
+    if note['variables_sha256'] != checkpoint.digest(tree['variables'], {}):
       raise ValueError(_OTHER_HASH)
     return jax.tree.map(lambda x: x[0], tree['variables'])  # of one run
   except MemoryError:
@@ -234,8 +232,7 @@ def _read(path):
   """Returns the note and the arrays of a model or of a checkpoint.
 
   Checks the hash of a model, which it removes from the note. The note is None
-  if another program wrote the file. Earlier versions also saved models with
-  Orbax, in model/.
+  if another program wrote the file.
   """
   if path.is_dir():
     note = ocp.metadata(path.absolute()).custom_metadata

@@ -166,10 +166,7 @@ def checked(variables: Variables, expected: Variables,
 
 
 def _by_name(tree):
-  """Returns arrays by name, such as params.out.kernel.
-
-  Earlier versions called those of NNX params.out/kernel.
-  """
-  return {jax.tree_util.keystr(path, simple=True, separator='.').replace(
-      '/', '.'): x if hasattr(x, 'dtype') else np.asarray(x)
+  """Returns arrays by name, such as params.out.kernel."""
+  return {jax.tree_util.keystr(path, simple=True, separator='.'):
+          x if hasattr(x, 'dtype') else np.asarray(x)
           for path, x in jax.tree.leaves_with_path(tree)}

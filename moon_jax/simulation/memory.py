@@ -237,11 +237,6 @@ def _fewer_lanes(num_lanes):
   return num_lanes // 2 // count * count
 
 
-def excess(*runs: RoundSpec) -> int:
-  """Returns the bytes that runs together need beyond what each memory has."""
-  return sum(max(0, need.size - need.have) for need in needs(*runs))
-
-
 def _device() -> int | None:
   """Returns the bytes of a device's memory; None if it is the machine's."""
   return (jax.local_devices()[0].memory_stats() or {}).get('bytes_limit')

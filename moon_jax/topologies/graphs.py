@@ -258,17 +258,12 @@ def checked_edges(edges: Any, num_nodes: int) -> np.ndarray:
 
 def _reached(edges, num_nodes):
   """Returns whether each node is connected to node 0, bool [M]."""
-  label_M = np.arange(num_nodes)
-  for _ in range(num_nodes):
-    least = np.minimum(label_M[edges[:, 0]], label_M[edges[:, 1]])
-    new = label_M.copy()
-    np.minimum.at(new, edges[:, 0], least)
-    np.minimum.at(new, edges[:, 1], least)
-    new = new[new]
-    if (new == label_M).all():
-      break
-    label_M = new
-  return label_M == 0
+  from scipy.sparse import coo_array, csgraph  # slow to import
+
+  matrix = coo_array((np.ones(len(edges)), tuple(edges.T)),
+                     shape=(num_nodes, num_nodes))
+  _, label_M = csgraph.connected_components(matrix, directed=False)
+  return label_M == label_M[0]
 
 
 def ring(num_nodes: FromRun[int]) -> np.ndarray:

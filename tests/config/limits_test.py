@@ -28,7 +28,7 @@ NAN = float('nan')
     ('augment', 2, '--augment must be True or False; got 2'),
     ('augment', NAN, '--augment must be True or False; got nan'),
     ('data_dir', 3, '--data_dir must be a word or text; got 3'),
-    ('metrics', ['f1', 'auroc'], r"got \['f1', 'auroc'\]. Pass --metrics='f1,a"),
+    ('metrics', ['f1', 'auroc'], "--metrics must.*. Pass --metrics='f1,auroc'"),
     ('data_dir', NAN, '--data_dir must be a word or text; got nan'),
     ('algorithm', max, 'must be a name or a call.*moon_jax.Federation'),
     ('learning_rate', NAN, '--learning_rate must be a finite.*got nan'),

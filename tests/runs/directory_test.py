@@ -63,12 +63,10 @@ def test_a_run_begins_without_what_a_killed_one_left(tmp_path):
   for name in ('model.safetensors.part', 'best.safetensors', 'summary.json',
                'diverged.json.part', 'models.txt', 'cohorts.txt'):
     (tmp_path / name).write_bytes(b'?')
-  for name in 'model', 'model.orbax-checkpoint-tmp', 'models_of_mine':
-    (tmp_path / name).mkdir()
-    (tmp_path / name / 'file').write_bytes(b'?')
+  (tmp_path / 'model').mkdir()
   begun(tmp_path).close()
   assert sorted(os.listdir(tmp_path)) == [
-      'config.json', 'metrics.jsonl', 'models.txt', 'models_of_mine',
+      'config.json', 'metrics.jsonl', 'model', 'models.txt',
       'partition.npz']
 
 

@@ -10,7 +10,6 @@ import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from orbax.checkpoint import v1 as ocp
 import pytest
 import safetensors
 import safetensors.numpy
@@ -34,12 +33,8 @@ CONFIG = Config(
 
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory):
-  """A run, with model/, which earlier versions wrote."""
   path = tmp_path_factory.mktemp('runs') / 'first'
   summary = run.run(dataclasses.replace(CONFIG, workdir=str(path)))
-  with safetensors.safe_open(path / 'model.safetensors', 'numpy') as file:
-    note = json.loads(file.metadata()['moon_jax'])
-  ocp.save(path / 'model', mj.load(path)[1], custom_metadata=note)
   return path, summary
 
 
@@ -51,8 +46,6 @@ def test_the_loaded_model_has_the_reported_accuracy_and_loss(
     finished, digits):
   path, summary = finished
   model, variables = mj.load(path)
-  jax.tree.map(np.testing.assert_array_equal,
-               mj.load(path / 'model')[1], variables)
   logits = np.asarray(model(variables, digits.test_inputs).logits)
   accuracy = (logits.argmax(1) == digits.test_labels).mean()
   assert accuracy == pytest.approx(summary['test_accuracy'], abs=1e-9)
@@ -183,7 +176,7 @@ def test_a_damaged_model_is_an_error(damage, finished, tmp_path):
 def test_each_form_gives_the_same_bits_and_evaluation(finished, digits):
   path, summary = finished
   _, expected = mj.load(path)
-  for form in '', 'model', 'model.safetensors', 'checkpoints/2':
+  for form in '', 'model.safetensors', 'checkpoints/2':
     variables = saved_models.load_initial(str(path / form))
     jax.tree.map(np.testing.assert_array_equal, variables, expected)
   simulation = Simulation(build.federation(
