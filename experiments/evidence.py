@@ -885,6 +885,7 @@ BLOCKS: dict[str, Callable[[], str]] = {  # that are no function's name
     'kernels': lambda: kernel_counts.table(
         _measured('kernel_counts')).rstrip(),
     'tuned_comparison': tuned.report,
+    'tuned_short': tuned.summary,
     'full': full_report.everything,
     'verdicts': full_report.summary}
 

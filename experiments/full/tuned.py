@@ -282,6 +282,25 @@ def report() -> str:
   return '\n\n'.join(texts)
 
 
+def summary() -> str:
+  """Returns the verdicts of the families, or how many searches have ended."""
+  found, lines = kept_results(), []
+  for beta in dict.fromkeys(x.beta for x in searches()):
+    if not (tested := tests(found, beta)):
+      lines.append(
+          f'- Dirichlet {beta}: {sum(x.search.beta == beta for x in found)} of '
+          f'{sum(x.beta == beta for x in searches())} searches have ended.')
+    for is_personal, baseline in enumerate(('FedAvg', 'FedAvg-FT')):
+      names = {verdict: ', '.join(
+          x.result.search.title for x in tested if x.verdict == verdict
+          and x.result.search.is_personal == is_personal) or 'none'
+               for verdict in ('higher', 'lower', 'open')}
+      if tested:
+        texts = '; '.join(f'*{key}*: {text}' for key, text in names.items())
+        lines.append(f'- Dirichlet {beta}, against tuned {baseline}: {texts}.')
+  return '\n'.join(lines)
+
+
 def main() -> None:
   parser = run_lib.parser(__doc__)
   parser.add_argument('--collect', action='store_true',

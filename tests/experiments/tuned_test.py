@@ -91,7 +91,8 @@ def holm(p):
   return adjusted
 
 
-def test_a_family_has_two_baselines_and_holms_p(tmp_path, few):
+def test_a_family_has_two_baselines_and_holms_p(
+    tmp_path, few, monkeypatch):
   rng, base = np.random.default_rng(0), np.array([60., 61, 62, 63, 64])
   members, made = FEW, {}
   for i, search in enumerate(members):
@@ -119,13 +120,26 @@ def test_a_family_has_two_baselines_and_holms_p(tmp_path, few):
   assert rows[0][1:4] == ['learning rate 0.01732', '0 of 2', '62.0 ± 1.6']
   assert rows[0][-1] == ' |' and rows[1][4] == f'{d[0].mean():+.1f}'
   assert tuned.tests(tuned.results(read_all(tmp_path)), '0.1') == []
+  monkeypatch.setattr(tuned, 'kept_results', lambda: tuned.results(
+      read_all(tmp_path)))
+  of = lambda verdict, kind: ', '.join(
+      x.title for x, v in zip(others, verdicts) if v == verdict
+      and x.is_personal == kind) or 'none'
+  assert tuned.summary().splitlines() == [
+      f'- Dirichlet 0.5, against tuned {baseline}: *higher*: '
+      f'{of("higher", kind)}; *lower*: {of("lower", kind)}; *open*: '
+      f'{of("open", kind)}.' for kind, baseline in (
+          (False, 'FedAvg'), (True, 'FedAvg-FT'))]
 
 
-def test_a_family_is_not_shown_before_its_last_search(tmp_path, few):
+def test_a_family_is_not_shown_before_its_last_search(
+    tmp_path, few, monkeypatch):
   for search in FEW[:-1]:
     write(tmp_path, search, [60.] * 5)
   found = tuned.results(read_all(tmp_path))
   assert len(found) == 8 and tuned.tests(found, '0.5') == []
+  monkeypatch.setattr(tuned, 'kept_results', lambda: found)
+  assert tuned.summary() == '- Dirichlet 0.5: 8 of 9 searches have ended.'
 
 
 def test_divergence_is_chance_and_no_result_is_no_difference(tmp_path, few):
