@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TYPE_CHECKING
 
 from moon_jax.cli import command_line, file_command
 from moon_jax.config import Config
-from moon_jax.errors import UserError
+from moon_jax.errors import setting, UserError
 from moon_jax.results import (
   clients,
   describe,
@@ -172,6 +172,14 @@ def _check_view(arguments, num_runs, is_compared):
   if num_runs > 1 and (arguments.clients or arguments.follow):
     raise UserError('clients' if arguments.clients else 'follow',
                     'needs one run', f'{num_runs} runs', 'Name one')
+  for name in ('metric', 'target') if arguments.follow and is_compared else ():
+    if _is_given(arguments, name):
+      raise UserError('follow', 'needs a run that is described, not compared',
+                      setting(name, getattr(arguments, name)),
+                      'Remove one of the two')
+  if arguments.follow and is_compared:
+    raise UserError('follow', 'needs one run', 'a tuning',
+                    'Name the work directory of the run')
   for name in ('baseline', 'label') if num_runs == 1 else ():
     if _is_given(arguments, name):
       raise UserError(name, 'needs several runs', 'one run',
@@ -180,7 +188,9 @@ def _check_view(arguments, num_runs, is_compared):
     if _is_given(arguments, name):
       raise UserError(
           name, 'needs runs that are compared', *(
-              ('--clients', 'Remove one of the two') if arguments.clients else
+              ('--clients', 'Remove one of the two' if (
+                  name == 'target' or arguments.metric) else 'Remove it')
+              if arguments.clients else
               ('one run', 'Remove it, or name further runs')))
 
 

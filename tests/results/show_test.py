@@ -324,6 +324,10 @@ def test_rows_get_other_labels(tmp_path, run):
      '--baseline needs several runs; got one run'),
     (['a', '--clients', '--target=0.5'],
      '--target needs runs that are compared; got --clients. Remove one'),
+    (['a', '--clients', '--x=bytes', '--out=o'],
+     '--x needs runs that are compared; got --clients. Remove it'),
+    (['a', '--follow', '--metric=test_loss'], '--follow needs a run that is '
+     'described, not compared; got --metric=test_loss. Remove one'),
     (['a', '--budegt=full'], 'no flag --budegt'),
     (['a.toml', '--num_round=3'], 'Did you mean --num_rounds=3'),
     (['a.toml', '--num_rounds=x'], '--num_rounds=x: must be an integer')])
@@ -476,6 +480,7 @@ def test_trials_of_a_tuning_are_no_results(run, tmp_path):
   (table / 'tune.csv').write_text('\n'.join(lines))
   _, out, _ = run(runs)
   assert '1 run of digits' in out and 'not counted: new: diverged' in out
+  assert '--follow needs one run; got a tuning' in run(runs, '--follow')[2]
   for place in f'{runs}/*', tmp_path:  # a pattern, and the directory above
     assert run(place)[1] == out
   assert mj.results(f'{runs}/*').runs.index.tolist() == [str(path)]
