@@ -188,8 +188,9 @@ def speed() -> str:
       f'{loop("PyTorch loop", "moon"):.1f} for MOON, in two processes '
       f'{loop(_LOOP, "fedavg"):.1f} and {loop(_LOOP, "moon"):.1f} (earlier '
       f'{elsewhere([_LOOP], "fedavg")} and {elsewhere([_LOOP], "moon")}). '
-      f"BlazeFL's own benchmark takes {own:.1f} times as long in BlazeFL's "
-      f'processes ({own_before:.1f} on Zen 1); the threads that BlazeFL '
+      f"BlazeFL's own benchmark, run once and without compilation, takes "
+      f"{own:.1f} times as long in BlazeFL's processes "
+      f'({own_before:.1f} on Zen 1); the threads that BlazeFL '
       'recommends were not measured there. **moon_jax is not always faster.** '
       'On an AMD EPYC of Zen 1, without AVX-512, FedAvg ran twice in '
       'moon_jax: the loop in two processes takes '
@@ -290,7 +291,7 @@ def speed_ranges() -> str:
       f'takes {_span(kernels)} times as long as moon_jax for\n  FedAvg, and '
       f'the PyTorch simulators {_span(simulators)} times as long as the loop; '
       f'{_span(before)} on Zen 1 ([two factors](#kernels-and-simulator)).\n'
-      '- With residual networks moon_jax is [slower than '
+      '- With residual networks moon_jax was [slower than '
       'PyTorch](#against-a-pytorch-loop).')
 
 
@@ -441,7 +442,8 @@ def gpu_short() -> str:
   epochs = round(trained / _NUM_CIFAR10)
   golden = of(gpu_benchmark.GOLDEN)[-1]['result']
   how = f', {failed} fail' if (failed := len(golden['failures'])) else ''
-  several = ' with two settings of XLA_FLAGS' * (len(seconds) > 1)
+  several = (' (medians of three rounds) with two settings of XLA_FLAGS, '
+             'neither of them the default') * (len(seconds) > 1)
   return (
       f'On one {device["result"]["device"]} {golden["passed"]} golden tests '
       f'pass{how}, and a round of MOON (10 clients, '
@@ -536,9 +538,9 @@ def sweep_table() -> str:
 def checkpoint() -> str:
   data = _measured('checkpoint_cost')
   return (
-      f'A checkpoint of {data["megabytes"]:.0f} MB after each round changed '
-      'the duration of a round by a factor of\n'
-      f'{data["median_ratio"]:.3f} (median of {len(data["ratios"])} pairs, '
+      f'Rounds with a checkpoint of {data["megabytes"]:.0f} MB took '
+      f'{data["median_ratio"]:.3f} times as long as rounds without\n'
+      f'(median of {len(data["ratios"])} pairs, '
       f'{_span(data["ratios"])})' + (
           ': too noisy to show a cost.'
           if min(data['ratios']) < 1 < max(data['ratios']) else '.'))

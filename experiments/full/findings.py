@@ -10,7 +10,7 @@ import pathlib
 import numpy as np
 
 from experiments import kept
-from experiments.full import looks, questions, report
+from experiments.full import looks, questions, report, tuned
 from experiments.full.analysis import (
   adjusted,
   beside_published,
@@ -42,7 +42,7 @@ def cifar10() -> str:
   blocks = _blocks(questions.MAIN)
   means, found = (compare(blocks, end) for end in (stats.mean_of_last, last))
   rest = compare([block for block in blocks if block.seed], last)
-  moon, fedavg = _fastest(blocks)
+  moon, fedavg = map(min, _seconds(questions.MAIN))
   first = [side[0] for b in blocks for side in (b.baseline, b.new)]
   return (
       'Test accuracy in percent after the last round, '
@@ -55,7 +55,7 @@ def cifar10() -> str:
       f'{_size(rest)};\nmean of the last 10 rounds {_size(means)}.\nA round '
       f'took '
       f'{moon:.0f} s with MOON and {fedavg:.0f} s with '
-      'FedAvg, on one CPU core each\n(the fastest run of each; others shared '
+      'FedAvg, on one CPU core each\n(the fastest of these runs; others shared '
       f'their cores).\nAfter round 1 accuracy is low: {min(first):.0f}% to '
       f'{max(first):.0f}% in these runs.')
 
@@ -213,8 +213,10 @@ def moon_by_round() -> str:
       for i in [stats.first_reached(
           getattr(block, side), last(block.baseline), _WINDOW)])
              for side in ('new', 'baseline')]
-  moon, fedavg = _fastest(blocks)
-  equal = round(questions.SPLIT.num_rounds * fedavg / moon)
+  seconds = _seconds(questions.SPLIT)
+  ratio = min(seconds[0]) / min(seconds[1])
+  in_pairs = [moon / fedavg for moon, fedavg in zip(*seconds)]
+  equal = round(questions.SPLIT.num_rounds / ratio)
   at_equal = [np.mean(block.new[equal - _WINDOW:equal])
               - np.mean(block.baseline[-_WINDOW:]) for block in blocks]
   few, one_epoch, main = (looks.by_round(_blocks(q))[0] for q in (
@@ -235,11 +237,14 @@ def moon_by_round() -> str:
       'rounds reaches the accuracy of FedAvg after round 100\n  (of the same '
       f'seed; seeds 0 to {len(blocks) - 1}): MOON {reached[0]}; FedAvg itself '
       f'{reached[1]}.',
-      f'- A round of MOON takes {moon / fedavg:.1f} times as long as one of '
-      f'FedAvg (fastest runs, one CPU core), so {equal} rounds of MOON take\n  '
-      f'as long as {questions.SPLIT.num_rounds} of FedAvg. MOON in rounds '
+      f'- On this split a round takes {ratio:.2f} times as long in the '
+      'fastest run of MOON as in the fastest one of FedAvg (one CPU core; '
+      f'within\n  pairs, which shared processors with other work, '
+      f'{min(in_pairs):.1f} to {max(in_pairs):.1f} times). At a ratio of '
+      f'{ratio:.2f}, {equal} rounds of MOON take as long as\n  '
+      f'{questions.SPLIT.num_rounds} of FedAvg. MOON in rounds '
       f'{equal - _WINDOW + 1} to {equal} less FedAvg in its last {_WINDOW} '
-      f'rounds: {np.mean(at_equal):+.1f} points\n  (mean of {len(at_equal)} '
+      f'rounds: {np.mean(at_equal):+.1f} points (mean of {len(at_equal)} '
       f'pairs, above 0 in {sum(d > 0 for d in at_equal)}; not planned).',
       _drift(),
       '- With one local epoch the mean difference is '
@@ -293,11 +298,11 @@ def _drift():
           'measured.')
 
 
-def _fastest(blocks):
-  """Returns seconds per round of MOON and FedAvg, of the fastest runs."""
-  return [min(kept.runs('full')[arm.workdir(block.seed)].summary[
-      'seconds_per_round'] for block in blocks)
-          for arm in (questions.MAIN.new, questions.MAIN.baseline)]
+def _seconds(question):
+  """Returns the seconds per round of the runs of MOON and of FedAvg."""
+  return [[kept.runs('full')[arm.workdir(block.seed)].summary[
+      'seconds_per_round'] for block in _blocks(question)]
+          for arm in (question.new, question.baseline)]
 
 
 def moon_author() -> str:
@@ -416,7 +421,7 @@ def moon_others() -> str:
       '- Higher mean than MOON on the same seeds: '
       f'{"; ".join(higher) or "none"}.\n  These intervals were not planned '
       'and are not adjusted.\n'
-      '- MOON without its projection head is unstable. The lowest accuracies '
+      '- MOON without its projection head was unstable. The lowest accuracies '
       f'of its runs after round 20: {", ".join(lowest)}.\n'
       + ('- MOON - FedAvg, both without projection head: '
          f'{without_head}' if without_head else
@@ -479,6 +484,11 @@ def moon_left() -> str:
   fresh = whole_blocks(read_fresh(report.kept_runs()))
   counts.append(('FedAvg, MOON and SCAFFOLD on fresh splits', len(fresh),
                  len(questions.FRESH_SEEDS), 'blocks'))
+  counts.append(('The tuned comparison ([amendment 4]'
+                 '(../experiments/full/AMENDMENT_4.md), part 3)',
+                 len(tuned.kept_results()), len(tuned.searches()), 'searches'))
+  counts.append(('FedAvg in PyTorch with the initial weights of the released '
+                 'program (amendment 4, part 4)', 0, 1, 'runs'))
   left = [f'- {title}: {done} of {planned} {unit}'
           for title, done, planned, unit in counts if done < planned]
   return 'Planned and not finished, for lack of time:\n\n' + (
