@@ -157,6 +157,20 @@ class OutOfMemory(UserError):
   """A device or the host is out of memory; a new process may resume the run."""
 
 
+@contextlib.contextmanager
+def within(place: str) -> Iterator[None]:
+  """Begins messages on invalid input with its place, '' for none.
+
+  What is out of memory is named elsewhere.
+  """
+  try:
+    yield
+  except UserError as error:
+    if place and not isinstance(error, OutOfMemory):
+      error.args = f'{place}: {error}',
+    raise
+
+
 class DivergedError(ArithmeticError):
   """A loss became NaN or infinite.
 

@@ -329,7 +329,7 @@ FLAGS = [
     *[([f'--{field.name}=\u00df\u2603'], [f'--{field.name}'])
       for field in FIELDS if field.type in (str, mj.Part)
       and field.name not in FREE
-      and not (field.metadata['choices'] or field.metadata['names'])],
+      and not (field.metadata['choices'] or field.name == 'dataset')],
     *[pytest.param(flags.split(' '), words, id=flags)
       for flags, words in TABLE['flags'].items()],
     (['--num_clients=' + '9' * 400], ['--num_clients']),

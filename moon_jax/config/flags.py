@@ -42,8 +42,6 @@ class Facts(NamedTuple):
   # default; DIR, FILE and PATH are paths
   is_common: bool = False  # whether the short help, -h, has it
   page: str = ''  # the page of docs/ that describes it at length
-  names: Sequence[str] = ()  # built-in values, if custom ones are valid too
-  form: str = ''  # of custom values, such as MODULE:FACTORY
   at_least: float | None = None  # the lowest valid number
   at_most: int = MAX_INT32  # the highest valid integer. Rounds, steps, examples
   # and clients are int32 in the program and its tables. Lower if the program or
@@ -98,7 +96,7 @@ class Config:
       'in csv(label=ill) (docs/parts.md); or your own as MODULE:LOADER, a '
       'function of --data_dir that returns a dict of arrays; '
       'or of Hugging Face as hf:NAME_OR_PATH,OPTION=VALUE,... (docs/data.md).',
-      is_common=True, names=DATASETS, form='MODULE:LOADER', topic='Data')
+      is_common=True, topic='Data')
   data_dir: str = flag(
       '', 'Directory of the files of the data set, in a published form. '
       'cifar10, cifar100 and tiny_imagenet are downloaded into it if they are '

@@ -114,17 +114,15 @@ def advice(name: str) -> str:
   return ADVICE.get(name.lower().replace('-', '_'), str)()
 
 
-def check_names(name: str, given: object, known: Sequence[str] = (),
-                form: str = '') -> None:
+def check_names(name: str, given: object, known: Sequence[str],
+                form: str) -> None:
   """Checks the value of a flag that takes names and custom values.
 
-  `known` and `form` are the names, and the form of a custom value, by default
-  those of the flag.
+  `known` are the names, and `form` is the form of a custom value.
 
   Raises:
     UserError: if it is neither a built-in name nor custom.
   """
-  known, form = known or FACTS[name]['names'], form or FACTS[name]['form']
   call = parts.written_dataset_call(given) if name == 'dataset' else None
   if call and call.name in known:
     require(call.name in KINDS['dataset'].functions, f'dataset={call.name}',

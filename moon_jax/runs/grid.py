@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from moon_jax.config import Config
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import setting, UserError, within
 from moon_jax.runs import identity
 from moon_jax.runs import values as values_lib
 from moon_jax.simulation import checks
@@ -123,11 +123,7 @@ def _grid(base, block, where):
 
 def _configured(base, fixed, varied, where):
   """Returns the valid configuration of one combination."""
-  try:
+  run = ' '.join(f'{name}={values_lib.show(value)}'
+                 for name, value in varied.items())
+  with within(f'{where or setting("grid")} {run}' if run else ''):
     return checks.validate(values_lib.replace(base, {**fixed, **varied}))
-  except UserError as error:
-    run = ' '.join(f'{name}={values_lib.show(value)}'
-                   for name, value in varied.items())
-    if run:
-      error.args = f'{where or setting("grid")} {run}: {error}',
-    raise

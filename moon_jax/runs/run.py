@@ -25,7 +25,7 @@ from typing import Any
 
 from moon_jax.config import Config
 from moon_jax.distributed import devices, host
-from moon_jax.errors import OutOfMemory, require, setting, UserError
+from moon_jax.errors import require, setting, UserError, within
 from moon_jax.runs import prepare, run_loggers, values
 from moon_jax.runs.directory import InUse
 from moon_jax.runs.grid import Sweep
@@ -167,7 +167,7 @@ class Runs:
     call = call or prepare.once()
     for config in configs:
       name = '' if axes is None else values.run_name(config, axes)
-      with _naming(name):
+      with within(name):
         self.runs.append(prepare.prepare(
             checks.validate(config), call, root, name))
     self._check_directories()
@@ -319,7 +319,7 @@ class Runs:
     spec: RoundSpec | None = None
     for index in unit:
       run = self.runs[index]
-      with _naming(run.name):
+      with within(run.name):
         federation = run.build()
         with memory_lib.explained(federation):
           devices.check()
@@ -381,13 +381,3 @@ class Runs:
       result = {'diverged': note['error'], 'rounds': note['rounds']}
     return result and result | {'workdir': str(workdir.path)}
 
-
-@contextlib.contextmanager
-def _naming(name: str) -> Iterator[None]:
-  """Begins errors of the user with the name of a run, if it has one."""
-  try:
-    yield
-  except UserError as error:
-    if name and not isinstance(error, OutOfMemory):
-      error.args = f'{name}: {error}',
-    raise

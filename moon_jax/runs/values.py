@@ -22,7 +22,7 @@ from moon_jax.config import (
   parts,
   suggest,
 )
-from moon_jax.errors import setting, UserError
+from moon_jax.errors import setting, UserError, within
 from moon_jax.runs.identity import IDENTITY
 
 TYPES: dict[str, type] = typing.get_type_hints(Config)  # of settings, by name
@@ -66,15 +66,12 @@ def convert(name: str, value: Any, where: str) -> Any:
   """
   if is_argument(name):
     return parts.parse_value(value) if isinstance(value, str) else value
-  try:
+  with within(where):
     if name in PARTS:
       call = parts.parse(name, value)
       parts.function_of(name, call)  # its arguments may stand elsewhere, too
       return call
     return limits.check_value(Config, name, value)
-  except UserError as error:
-    error.args = f'{where}: {error}',
-    raise
 
 
 def replace(config: Config, settings: Mapping[str, Any]) -> Config:

@@ -63,9 +63,9 @@ def federation(config: Config, dataset: Dataset | None = None,
 
 
 def from_valid(config: Config, dataset: Dataset | None = None,
-             clients: list[np.ndarray] | None = None,
-             cohorts: list[list[int]] | None = None,
-             init_variables: Variables | None = None) -> Federation:
+               clients: list[np.ndarray] | None = None,
+               cohorts: list[list[int]] | None = None,
+               init_variables: Variables | None = None) -> Federation:
   """`federation`, for a configuration that `checks.validate` returned."""
   if dataset is None:
     dataset = sources.load_dataset(config.dataset, config.data_dir)

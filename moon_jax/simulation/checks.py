@@ -16,6 +16,7 @@ from moon_jax import errors, optimizers, platforms
 from moon_jax.algorithms import order
 from moon_jax.config import (
   Config,
+  DATASETS,
   FACTS,
   limits,
   LOGGERS,
@@ -46,9 +47,7 @@ def validate(config: Config) -> Config:
   """
   platforms.check_settings()
   config = dataclasses.replace(config, **limits.check(config))
-  for name, facts in FACTS.items():
-    if facts['names']:
-      suggest.check_names(name, getattr(config, name))
+  suggest.check_names('dataset', config.dataset, DATASETS, 'MODULE:LOADER')
   for name in config.logger_names():
     suggest.check_names('loggers', name, LOGGERS, 'MODULE:CLASS')
   config = dataclasses.replace(

@@ -380,7 +380,6 @@ def together(specs: Sequence[RoundSpec], num_devices: int = 0
   first = specs[0]
   if len(specs) == 1:
     return first, [Place(first.shape, np.arange(first.shape.num_lanes))]
-  programs = [spec.program for spec in specs]
   num_lanes, num_devices = lanes.choose_for_runs(
       [spec.shape.num_lanes for spec in specs],
       [spec.shape.num_devices for spec in specs],
@@ -391,12 +390,8 @@ def together(specs: Sequence[RoundSpec], num_devices: int = 0
       [spec.shape for spec in specs], num_lanes, num_devices)
   shard_size = first.shard_size and _shard_size(
       [spec.federation for spec in specs], shape)
-  program = first.program._replace(
-      clip_gradients=any(p.clip_gradients for p in programs),
-      unused_hparams=tuple(name for name in first.program.unused_hparams if all(
-          name in p.unused_hparams for p in programs)))
   return dataclasses.replace(
-      first, program=program, shape=shape,
+      first, program=_joined(specs), shape=shape,
       steps_C=np.concatenate([spec.steps_C for spec in specs]),
       shard_size=shard_size), places
 
@@ -405,16 +400,20 @@ def with_room(spec: RoundSpec, others: Sequence[RoundSpec]) -> RoundSpec:
   """Returns a specification whose rounds also hold those of other runs."""
   specs = [spec, *(x for x in others
                    if x.shape.num_lanes == spec.shape.num_lanes)]
-  programs = [x.program for x in specs]
   return dataclasses.replace(
       spec, shape=spec.shape._replace(
           num_rows=max(x.shape.num_rows for x in specs),
           jobs_per_device=max(x.shape.jobs_per_device for x in specs)),
-      program=spec.program._replace(
-          clip_gradients=any(x.clip_gradients for x in programs),
-          unused_hparams=tuple(
-              name for name in spec.program.unused_hparams
-              if all(name in x.unused_hparams for x in programs))))
+      program=_joined(specs))
+
+
+def _joined(specs):
+  """Returns the program of the first run, in which the others train, too."""
+  first, programs = specs[0].program, [spec.program for spec in specs]
+  return first._replace(
+      clip_gradients=any(p.clip_gradients for p in programs),
+      unused_hparams=tuple(name for name in first.unused_hparams if all(
+          name in p.unused_hparams for p in programs)))
 
 
 def _shard_size(federations, shape):
@@ -459,6 +458,12 @@ def max_examples(federation: Federation) -> int:
   return int(clients_lib.sizes(federation.all_clients).max())
 
 
+def _history(federation):
+  """Returns what selections know before the first round; None without one."""
+  return (selection.begin(federation.num_clients)
+          if federation.rounds.needs_history else None)
+
+
 class Planner:
   """Plans the rounds of runs, with the examples that they read.
 
@@ -484,9 +489,7 @@ class Planner:
     self.max_examples = max(
         max_examples(spec.federation) for spec in [*specs, *room])
     self.clients = [spec.federation.all_clients for spec in specs]
-    self.histories = [
-        selection.begin(spec.federation.num_clients)
-        if spec.federation.rounds.needs_history else None for spec in specs]
+    self.histories = [_history(spec.federation) for spec in specs]
     # The last two cohorts of each run, with the round and what was known: the
     # next round is planned before the metrics of a round are read.
     self._cohorts: list[deque] = [deque(maxlen=2) for _ in specs]
@@ -499,9 +502,7 @@ class Planner:
     self._specs[run] = spec
     self._places[run] = self._places[run]._replace(shape=spec.shape)
     self.clients[run] = federation.all_clients
-    self.histories[run] = (
-        selection.begin(federation.num_clients)
-        if federation.rounds.needs_history else None)
+    self.histories[run] = _history(federation)
     self._cohorts[run].clear()
     self._next = [], [], None
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from moon_jax.config import Config
 from moon_jax.config.methods import METHODS
-from moon_jax.errors import require, setting, UserError
+from moon_jax.errors import require, setting, UserError, within
 from moon_jax.runs import prepare, values
 from moon_jax.runs.run import Runs
 from moon_jax.runs.summary import measure
@@ -44,13 +44,9 @@ class Arm(NamedTuple):
 
   def configured(self, settings: Mapping[str, Any]) -> Config:
     """Returns the valid configuration of a trial."""
-    try:
+    shown = ' '.join(f'{name}={values.show(x)}' for name, x in settings.items())
+    with within(f'the trial {shown}'):
       return checks.validate(values.replace(self.config, settings))
-    except UserError as error:
-      shown = ' '.join(f'{name}={values.show(x)}'
-                       for name, x in settings.items())
-      error.args = f'the trial {shown}: {error}',
-      raise
 
 
 class Tried(NamedTuple):

@@ -10,6 +10,7 @@ import moon_jax as mj
 from moon_jax.cli import command_line
 from moon_jax.config import (
   Config,
+  DATASETS,
   FACTS,
   KINDS,
   LOGGERS,
@@ -23,12 +24,11 @@ from moon_jax.errors import UserError
 pytestmark = pytest.mark.usefixtures('of_command')
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Config)}
-_NAMED = [name for name, facts in FACTS.items() if facts['names']]
 
 
 def choices(name):
   return [*KINDS[name].functions] if name in PARTS else (
-      FACTS[name]['names'] or FACTS[name]['choices'])
+      DATASETS if name == 'dataset' else FACTS[name]['choices'])
 
 
 def arguments(kind):
@@ -129,8 +129,7 @@ def test_synonyms_of_values_are_valid_values():
       config = Config(**command_line.settings_of(words))
       for kind in PARTS:
         parts.function_of(kind, getattr(config, kind))
-      for flag in _NAMED:
-        suggest.check_names(flag, getattr(config, flag))
+      suggest.check_names('dataset', config.dataset, DATASETS, 'MODULE:LOADER')
       assert word not in map(spelling.letters, choices(name))
 
 
@@ -175,12 +174,11 @@ def test_a_module_and_a_function_have_a_colon_and_files_do_not(given, hint):
   assert found + rest == hint
 
 
-@pytest.mark.parametrize('name', _NAMED)
-def test_names_are_checked(name):
-  for valid in (*FACTS[name]['names'], 'package.module:function'):
-    suggest.check_names(name, valid)
-  with pytest.raises(UserError, match=f'^--{name} must be one of .*got'):
-    suggest.check_names(name, FACTS[name]['names'][0].upper())
+def test_names_are_checked():
+  for valid in (*DATASETS, 'package.module:function'):
+    suggest.check_names('dataset', valid, DATASETS, 'MODULE:LOADER')
+  with pytest.raises(UserError, match='^--dataset must be one of .*got'):
+    suggest.check_names('dataset', 'DIGITS', DATASETS, 'MODULE:LOADER')
 
 
 @pytest.mark.parametrize('kind', PARTS)

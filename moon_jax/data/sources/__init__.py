@@ -96,7 +96,7 @@ def load_dataset(dataset: str, data_dir: str = '', *,
     >>> dataset.train_inputs.shape
     (1438, 32, 32, 1)
   """
-  suggest.check_names('dataset', dataset)
+  suggest.check_names('dataset', dataset, [*SOURCES], 'MODULE:LOADER')
   source = SOURCES.get(dataset) or functools.partial(
       huggingface.load if dataset.startswith(HUGGINGFACE)
       else arrays.load_custom, dataset)
