@@ -303,8 +303,7 @@ class Algorithm(NamedTuple):
     aggregate: `(variables, server, message, call) -> (variables, server,
       metrics)`. Returns the next global model and server state from the reduced
       `Message` and the `ServerCall` of the round; and a dict of arrays that are
-      recorded as metrics of the round, unless a metric of moon_jax has the
-      name.
+      recorded as metrics of the round.
     evaluated: `(variables, clients) -> variables with a leading axis`. Returns
       the models whose mean test accuracy is reported, from the global model and
       the state of all clients ([C, ...]).

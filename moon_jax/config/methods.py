@@ -7,7 +7,13 @@ these rows. What clients keep and send is found by tracing, see
 """
 
 import functools
+import re
 from typing import NamedTuple
+
+# Names of what moon_jax measures itself: those of an algorithm must differ.
+TAKEN = re.compile(
+    r'(test|validation|global|local|best|client)_.*|clients|rounds?|seconds|'
+    r'examples_per_second|epsilon|train_loss|drift|update_cosine')
 
 
 class Method(NamedTuple):

@@ -14,10 +14,15 @@ from moon_jax import debugging, errors, trees, user_code
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Algorithm, Batch, LossAux, Message
 from moon_jax.config import spelling
+from moon_jax.config.methods import TAKEN
 from moon_jax.errors import setting, UserError
 from moon_jax.methods import fedavg
 from moon_jax.models import Model
 from moon_jax.models import user as user_model
+
+# Of what must be returned.
+_FREE = ('metrics with names of their own. Of moon_jax are train_loss, drift, '
+         'test_..., validation_..., global_..., local_..., client_...')
 
 
 def checked(name: str, algorithm: Any) -> Algorithm:
@@ -185,6 +190,7 @@ def _results_of_server(algorithm, message, variables, server, view, key):
          '' if is_triple else f'{trees.shapes(following)}')
   yield ('aggregate', 'numbers and arrays by names as metrics',
          _no_metrics(following[2]))
+  yield 'aggregate', _FREE, _taken(following[2])
   difference = trees.difference(following[0], variables)
   if difference and algorithm.aggregate.__module__ == fedavg.__name__:
     yield ('finish', 'a Message whose mean is like the global model, since '
@@ -213,6 +219,12 @@ def _results_of_loss(loss, started):
   yield ('scalars as the metrics of its LossAux, whose means over local steps '
          'are recorded, each by a name of its own',
          '' if is_valid else f'{trees.shapes(others)}')
+  yield _FREE, _taken(metrics)
+
+
+def _taken(metrics):
+  """Returns the names of metrics that moon_jax has, or ''."""
+  return ', '.join(name for name in metrics if TAKEN.fullmatch(name))
 
 
 def _no_metrics(metrics):

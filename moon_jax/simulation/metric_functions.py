@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from moon_jax import user_code
-from moon_jax.config import suggest
+from moon_jax.config import methods, suggest
 from moon_jax.errors import require, UserError
 
 Metric = Callable[[np.ndarray, np.ndarray], Any]
@@ -29,14 +29,10 @@ _NUM_CHECKED = 100  # examples with which metrics are checked, and those that
 # have a further class
 _MAX_CHECKED = 2**20  # logits of these
 
-# Names of fields that do not come from training, and of all fields of lines and
-# summaries: other metrics must not have them.
-_OF_EVALUATION = re.compile(
-    r'(test|validation|global|local|best|client)_.*|clients|rounds?|seconds|'
-    r'examples_per_second|epsilon')
+# Names of all fields of lines and summaries: other metrics must not have them.
 _RESERVED = re.compile(
-    _OF_EVALUATION.pattern + r'|(train|mean|clients)_.*|.*_seconds|'
-    r'seconds_per_round|drift|update_cosine|staleness|contrastive_loss|'
+    methods.TAKEN.pattern + r'|(train|mean|clients)_.*|.*_seconds|'
+    r'seconds_per_round|staleness|contrastive_loss|'
     r'task_loss|cross_entropy|proximal_term|learning_rate|bytes_per_round|'
     r'bytes_between_servers|attackers|secure_error|lanes|device|num_parameters|'
     r'arithmetic|versions|jax_settings|command|stopped_early')
@@ -222,14 +218,6 @@ def is_reserved(name: str) -> bool:
 def is_better_lower(name: str) -> bool:
   """Returns whether the best value of a recorded metric is the lowest."""
   return _LOWER_IS_BETTER.search(name) is not None
-
-
-def is_of_evaluation(name: str) -> bool:
-  """Returns whether a name is that of a field that does not come from training.
-
-  An algorithm's metric of such a name is not recorded.
-  """
-  return _OF_EVALUATION.fullmatch(name) is not None
 
 
 def from_flag(flag: str) -> dict[str, Metric]:

@@ -16,7 +16,7 @@ from moon_jax.engine.round import RoundMetrics
 from moon_jax.engine.schedule import Table
 from moon_jax.errors import DivergedError, setting, UserError
 from moon_jax.models.base import Variables
-from moon_jax.simulation import federation_checks, metric_functions
+from moon_jax.simulation import federation_checks
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.metric_functions import plain
 
@@ -159,7 +159,7 @@ def round_metrics(federation: Federation, index: int, table: Table,
   that were left out do not count. A mean that an algorithm records is None if
   it is not finite. Metrics without any value are absent, as are those of a
   server that has received nothing. The losses of each epoch are lists
-  ("train_loss_by_epoch"). Names of moon_jax's own metrics are not taken.
+  ("train_loss_by_epoch").
   """
   line: dict[str, Any] = {}
   jobs, is_own_J = table.jobs, table.jobs.run == run
@@ -196,8 +196,7 @@ def round_metrics(federation: Federation, index: int, table: Table,
       line['cluster_purity'] = float(sum(
           np.bincount(groups_C[clients]).max(initial=0)
           for clients in clients_M) / ran_J.sum())
-  return {name: value for name, value in (of_server | line).items()
-          if not metric_functions.is_of_evaluation(name)}
+  return of_server | line
 
 
 def check_models(federation: Federation, table: Table, metrics: RoundMetrics,
