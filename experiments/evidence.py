@@ -888,6 +888,7 @@ BLOCKS: dict[str, Callable[[], str]] = {  # that are no function's name
         _measured('kernel_counts')).rstrip(),
     'tuned_comparison': tuned.report,
     'tuned_short': tuned.summary,
+    'tuned_moon': tuned.moon,
     'full': full_report.everything,
     'verdicts': full_report.summary}
 

@@ -151,6 +151,7 @@ def moon_short() -> str:
       f'{abs(above):.1f} points {"above" if above > 0 else "below"}, and our '
       f'{len(solo_runs)} runs on this split have a standard deviation of '
       f'{np.std(solo_runs, ddof=1):.1f}.',
+      tuned.moon(),
       '- **The Flower reproduction reports 10%** at the learning rate of the '
       'paper. Do batches that are sorted by class and never shuffled\n  '
       'suffice for that? FedAvg, 10 clients, 10 rounds. '

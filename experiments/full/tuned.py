@@ -301,6 +301,21 @@ def summary() -> str:
   return '\n'.join(lines)
 
 
+def moon() -> str:
+  """Returns what the complete families say about MOON, as an item of a list."""
+  texts = [
+      f'Dirichlet {beta}, mu {result.chosen.get("algorithm.mu", math.nan):.2g}:'
+      f' {fixed(c.mean, 1, "+")} points (95% interval, unadjusted, '
+      f'{stats.interval_text(c.low, c.high)}), {verdict} by Holm\'s p '
+      f'({stats.p_text(p)})'
+      for beta in dict.fromkeys(x.beta for x in searches())
+      for result, c, p, verdict in tests(kept_results(), beta)
+      if result.search.method == 'moon']
+  return ('- **Another setting, both tuned** (20 clients, 5 per round, 72 '
+          'rounds of 2 epochs, five pairs; registered). MOON - FedAvg, '
+          f'{"; ".join(texts) or "not all searches have ended"}.')
+
+
 def main() -> None:
   parser = run_lib.parser(__doc__)
   parser.add_argument('--collect', action='store_true',

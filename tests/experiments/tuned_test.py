@@ -130,6 +130,10 @@ def test_a_family_has_two_baselines_and_holms_p(
       f'{of("higher", kind)}; *lower*: {of("lower", kind)}; *open*: '
       f'{of("open", kind)}.' for kind, baseline in (
           (False, 'FedAvg'), (True, 'FedAvg-FT'))]
+  i = [x.method for x in others].index('moon')
+  assert 'MOON - FedAvg, Dirichlet 0.5, mu ' in tuned.moon()
+  assert f': {d[i].mean():+.1f} points (95%' in tuned.moon()
+  assert f', {verdicts[i]} by Holm\'s p ({p[i]:.3f}).' in tuned.moon()
 
 
 def test_a_family_is_not_shown_before_its_last_search(
