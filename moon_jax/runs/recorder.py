@@ -123,7 +123,7 @@ class Recorder:
           lambda: self.rounds_saved), f'workdir={workdir.path}',
               'must be the same directory for all processes',
               'different checkpoints', 'Name one that they share')
-      restored = self._checkpoints.restore(self.simulation.state_on_host())
+      restored = self._checkpoints.restore(self._state())
     state, note = restored or (None, {'metrics': None, 'trained': None})
     if restored:
       self._check_same(note['fingerprints'])
@@ -287,11 +287,16 @@ class Recorder:
       return
     start = time.monotonic()
     mark = self.workdir.mark_metrics() if processes.is_first() else None
-    self._checkpoints.save(self.simulation.state_on_host(), {
+    self._checkpoints.save(self._state(), {
         'fingerprints': self._fingerprints, 'metrics': mark,
         'trained': self.trained and self.trained._asdict()})
     self.saved_at = time.monotonic()
     self._save_seconds = self.saved_at - start
+
+  def _state(self):
+    """Returns the state, which the next round may change."""
+    simulation = self.simulation
+    return simulation.program.state_on_host(simulation.index, is_live=True)
 
   def save_and_close(self) -> str:
     """Saves completed rounds; returns a clause on where the run resumes."""

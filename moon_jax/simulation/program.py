@@ -579,13 +579,17 @@ class Program:
         clients=self.run_at(run).clients,
         history=self.planner.histories[run] or ())
 
-  def state_on_host(self, run: int) -> State:
+  def state_on_host(self, run: int, is_live: bool = False) -> State:
     """Returns the state of a run in numpy arrays.
 
-    Later rounds change client state.
+    Later rounds do not change it, unless client state is on disk or it
+    `is_live`, which saves the copy of the arrays of clients.
     """
     self._gather_clients()
-    return state_lib.on_host(self.state(run))
+    state = state_lib.on_host(self.state(run))
+    if is_live or isinstance(state.clients, DiskClients):
+      return state
+    return state._replace(clients=client_store.copied(state.clients))
 
   def restore(self, run: int, state: State, takes_over: bool = False) -> None:
     """Sets the state of a run; see `Simulation.restore`.

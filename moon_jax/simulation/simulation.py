@@ -256,7 +256,10 @@ class Simulation:
     return self.program.global_model(self.index)
 
   def state_on_host(self) -> State:
-    """Returns the state in numpy arrays; later rounds change client state."""
+    """Returns the state in numpy arrays.
+
+    Later rounds do not change it, unless client state is on disk.
+    """
     return self.program.state_on_host(self.index)
 
   def restore(self, state: State) -> None:

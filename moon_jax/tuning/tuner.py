@@ -5,11 +5,7 @@ import math
 from typing import Any
 import warnings
 
-import jax
-import numpy as np
-
 from moon_jax.config import parts
-from moon_jax.engine.disk_store import DiskClients
 from moon_jax.errors import DivergedError, require, UserError
 from moon_jax.simulation.federation import Federation
 from moon_jax.simulation.metric_functions import is_better_lower
@@ -161,9 +157,7 @@ class Tuner:
               sorted(left), program.run_round(sorted(left)))
                        if isinstance(outcome, DivergedError)}
         for row, trial in rows.items():
-          states.append((trial.settings, jax.tree.map(
-              lambda x: x if isinstance(x, DiskClients) else np.array(x),
-              program.state_on_host(row))))
+          states.append((trial.settings, program.state_on_host(row)))
           value = None if row in diverged else _value(program, row, metric)
           self.tell(trial, None if value is None else sign * value)
     return self.best
