@@ -17,6 +17,7 @@ compiled program, as hparams['server_learning_rate'] and
 hparams['server_momentum'].
 """
 
+import collections
 from collections.abc import Callable, Mapping
 import types
 from typing import Any, Literal, NamedTuple
@@ -160,5 +161,6 @@ def with_server_optimizer(algorithm: Algorithm,
 
   return wrap(
       algorithm, 'with_server_optimizer', step=step,
-      init_server=lambda variables: make(algorithm.hparams).init(
-          variables['params']))
+      # The state has the same structure for all values, also those of the run.
+      init_server=lambda variables: make(collections.defaultdict(
+          lambda: 1., algorithm.hparams)).init(variables['params']))

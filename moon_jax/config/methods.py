@@ -13,7 +13,9 @@ from typing import NamedTuple
 # Names of what moon_jax measures itself: those of an algorithm must differ.
 TAKEN = re.compile(
     r'(test|validation|global|local|best|client)_.*|clients|rounds?|seconds|'
-    r'examples_per_second|epsilon|train_loss|drift|update_cosine')
+    r'examples_per_second|epsilon|train_loss|drift|update_cosine|'
+    r'learning_rate|clients_(received|left_out|selected)|staleness|'
+    r'simulated_seconds')
 
 
 class Method(NamedTuple):

@@ -13,9 +13,11 @@ All heads are the same at first.
 """
 
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config.parts import checked
 from moon_jax.methods import parts
 
 
+@checked
 def fedper(head: str = 'out') -> Algorithm:
   """Returns FedPer.
 

@@ -19,10 +19,12 @@ from flax import traverse_util
 import jax
 
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config.parts import checked
 from moon_jax.errors import require, setting
 from moon_jax.methods import parts
 
 
+@checked
 def fedsalora(head: str = '') -> Algorithm:
   """Returns FedSA-LoRA, for a network of `moon_jax.lora`.
 

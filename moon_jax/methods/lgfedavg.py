@@ -16,9 +16,11 @@ each client's model of its best round by test accuracy; both are left out here.
 """
 
 from moon_jax.algorithms.base import Algorithm
+from moon_jax.config.parts import checked
 from moon_jax.methods import parts
 
 
+@checked
 def lgfedavg(head: str = 'out') -> Algorithm:
   """Returns LG-FedAvg.
 

@@ -151,7 +151,7 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
   yield ('finish', 'a client state like the one of init_client',
          trees.difference(client, view.client))
   yield from _results_of_server(algorithm, message, variables, server, view,
-                                key)
+                                key, loss[1].metrics)
 
 
 def _results_of_step(algorithm, model, started, batch, view):
@@ -178,7 +178,8 @@ def _results_of_step(algorithm, model, started, batch, view):
       algorithm.transform_updates(params, batch, view), params))
 
 
-def _results_of_server(algorithm, message, variables, server, view, key):
+def _results_of_server(algorithm, message, variables, server, view, key,
+                       of_loss):
   """Yields what `aggregate` must return; see `_results`."""
   following = algorithm.aggregate(
       variables, server, base.as_received(message),
@@ -191,6 +192,8 @@ def _results_of_server(algorithm, message, variables, server, view, key):
   yield ('aggregate', 'numbers and arrays by names as metrics',
          _no_metrics(following[2]))
   yield 'aggregate', _FREE, _taken(following[2])
+  yield ('aggregate', 'metrics with other names than those of the loss',
+         ', '.join(sorted({*of_loss} & {*following[2]})))
   difference = trees.difference(following[0], variables)
   if difference and algorithm.aggregate.__module__ == fedavg.__name__:
     yield ('finish', 'a Message whose mean is like the global model, since '

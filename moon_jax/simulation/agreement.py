@@ -97,7 +97,8 @@ def _have_equal_bits(x, y):
 
 # What to change, by name.
 _REMEDIES = {
-    'algorithm': 'Change its numbers with algorithm._replace(hparams=...). ',
+    'algorithm': 'Change its numbers with algorithm._replace(hparams='
+                 '{**algorithm.hparams, ...}). ',
     'names of hyperparameters': (
         'Give Algorithm.hparams of all of them the same names. '),
     _FROZEN: 'It depends on whether local_epochs is above 1, on local_steps, '

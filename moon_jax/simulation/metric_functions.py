@@ -32,8 +32,8 @@ _MAX_CHECKED = 2**20  # logits of these
 # Names of all fields of lines and summaries: other metrics must not have them.
 _RESERVED = re.compile(
     methods.TAKEN.pattern + r'|(train|mean|clients)_.*|.*_seconds|'
-    r'seconds_per_round|staleness|contrastive_loss|'
-    r'task_loss|cross_entropy|proximal_term|learning_rate|bytes_per_round|'
+    r'seconds_per_round|contrastive_loss|'
+    r'task_loss|cross_entropy|proximal_term|bytes_per_round|'
     r'bytes_between_servers|attackers|secure_error|lanes|device|num_parameters|'
     r'arithmetic|versions|jax_settings|command|stopped_early')
 
@@ -253,7 +253,9 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
       if is_reserved(key) or key in line:
         raise UserError(
             f'metrics={name}', 'must give a name that no other field of '
-            'metrics.jsonl and summary.json has', repr(key),
+            'metrics.jsonl and summary.json has, and that does not begin with '
+            'test_, validation_, train_, mean_, global_, local_, best_, '
+            'client_ or clients_, or end with _seconds', repr(key),
             f'Rename it{user_code.place(metric)}')
       values = [arrays[key] for arrays in per_model]
       value = values[0] if len(values) == 1 else np.average(

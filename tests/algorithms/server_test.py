@@ -9,6 +9,8 @@ from moon_jax.algorithms import privacy, server
 from moon_jax.algorithms.base import Message
 from moon_jax.config import Config
 from moon_jax.methods import registry
+from moon_jax.simulation.simulation import Simulation
+from support import tiny_federation
 from support.federation import (
   assert_trees_close,
   COHORTS,
@@ -107,3 +109,18 @@ def test_aggregates_see_the_hyperparameters_of_the_run():
   found = np.array(federated.state.variables['params']['w']) - before
   np.testing.assert_allclose(found[0], .25 * moved[0], atol=1e-6)
   np.testing.assert_allclose(found[1], .5 * moved[1], atol=1e-6)
+
+
+def test_server_optimizers_see_what_the_run_sets():
+  """And numbers that the algorithm gets after the optimizer."""
+  def model(make, hparams):
+    algorithm = server.with_server_optimizer(fedavg(), make)
+    simulation = Simulation(tiny_federation.make(
+        algorithm=algorithm._replace(hparams=hparams), learning_rate=.5))
+    simulation.run(2)
+    return simulation.global_model()
+
+  found = model(lambda hparams: optax.sgd(
+      hparams['learning_rate'] * hparams['step'], momentum=.5), {'step': .5})
+  jax.tree.map(np.testing.assert_allclose, found, model(
+      optax.sgd(.25, momentum=.5), {}))
