@@ -177,7 +177,7 @@ def _result(search, runs):
   if any(other != chosen[0] for other in chosen):
     raise ValueError(f'{search.name} was tested with several settings: '
                      f'{chosen}')
-  accuracies = [_endpoint(run, _ENDPOINTS[search.is_personal])
+  accuracies = [endpoint(run, _ENDPOINTS[search.is_personal])
                 for run in tested]
   return Result(search, chosen[0] if chosen else {},
                 tuple(mean for mean, _ in accuracies),
@@ -189,7 +189,7 @@ def _last(run, metric):
   return None if run.state.kind == 'diverged' else run.lines[-1][metric]
 
 
-def _endpoint(run, metric):
+def endpoint(run, metric):
   """Returns the mean of the last evaluations, in percent, and if one failed.
 
   An evaluation without a number, of a loss that is not finite, counts as
