@@ -110,6 +110,35 @@ def check(algorithm: Algorithm, model: Model, example: jax.Array, labels: Any,
         f'{model.place}. Without projection, z is h') from None
 
 
+def reads_partners(algorithm: Algorithm, model: Model, example: jax.Array,
+                   labels: Any, num_classes: int = 0,
+                   hparams: Iterable[str] = ()) -> bool:
+  """Returns whether the loss reads the labels of mixup's partners.
+
+  Arguments are those of `check`, which has accepted the algorithm.
+  """
+  read = []
+
+  class Watched(Batch):
+    @property
+    def mixed(self):
+      read.append(True)
+      return self[-1]
+
+  def trace(key):
+    view = base.first_view(
+        algorithm, model.init(key, example), num_classes, hparams)
+    batch = Watched(example, jnp.asarray(labels), jnp.ones(1), key=key, mixed=(
+        jnp.asarray(labels), jnp.float32(1)))
+    started = algorithm.start(base.with_examples(
+        algorithm, view, model, base.Examples(lambda s: batch, jnp.int32(1))))
+    batch = batch._replace(frozen=algorithm.frozen(model, batch, view))
+    algorithm.loss(model.with_key(key), started, batch, view)
+
+  debugging.eval_shape(trace, jax.random.key(0))
+  return bool(read)
+
+
 def _results(algorithm: Algorithm, model: Model, example: jax.Array,
              labels: Any, num_classes: int, hparams: Iterable[str],
              key: jax.Array) -> Iterator[tuple[str, str, str]]:

@@ -29,6 +29,7 @@ from moon_jax.data.sources import arrays
 from moon_jax.engine import schedule
 from moon_jax.errors import require, setting, UserError
 from moon_jax.methods import user as user_algorithm
+from moon_jax.models import Model
 from moon_jax.models import user as user_model
 from moon_jax.simulation import metric_functions
 from moon_jax.topologies.base import Topology
@@ -589,6 +590,19 @@ def warn_of_steps(federation: Any, example: jax.Array) -> None:
   """
   _warn_of_one_step(federation)
   _warn_of_padding(federation, example)
+
+
+def warn_of_mixup(federation: Any, model: Model, example: jax.Array) -> None:
+  """Warns if the loss does not take the labels of mixed examples."""
+  data, optimizer = federation.data, federation.optimizer
+  if isinstance(federation.augmentation, Mixup) and (
+      not user_algorithm.reads_partners(
+          federation.algorithm, model, example, data.train_labels[:1],
+          data.num_counted, optimizer.hparams)):
+    warnings.warn(
+        'the loss of the algorithm does not read batch.mixed, so that inputs '
+        'are mixed and their labels are not. model.task.loss(outputs.logits, '
+        'batch) takes the labels of both examples', stacklevel=2)
 
 
 def unscaled(data: Dataset) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 
 import moon_jax as mj
 from moon_jax.algorithms.server import with_server_optimizer
-from moon_jax.data import rounds
+from moon_jax.data import augment, rounds
 from moon_jax.errors import DivergedError, UserError
 from moon_jax.methods.feddisco import feddisco
 from moon_jax.simulation import program as program_lib
@@ -80,6 +80,27 @@ def test_noise_is_on_training_inputs_alone():
   clean, zero, noisy = map(simulated, (None, np.zeros(19), np.full(19, 2.)))
   assert zero == clean
   assert noisy[0] != clean[0] and noisy[1] == clean[1]
+
+
+def test_a_loss_that_takes_one_label_of_mixed_inputs_is_warned_of():
+  def of_labels(model, variables, batch, view):
+    outputs, variables = model.apply(
+        variables, batch.inputs, batch.mask, train=True)
+    loss_B = mj.losses.cross_entropy_B(outputs.logits, batch.labels)
+    return mj.losses.masked_mean(loss_B, batch.mask), mj.LossAux(variables, {})
+
+  def made(algorithm, augmentation):
+    Simulation(tiny_federation.make(
+        algorithm=algorithm, augmentation=augmentation))
+
+  one_label = mj.fedavg()._replace(loss=of_labels)
+  with pytest.warns(UserWarning, match='does not read batch.mixed'):
+    made(one_label, augment.mixup(1.))
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    made(one_label, None)
+    for algorithm in mj.fedavg(), mj.moon(), mj.fedntd(), mj.ditto():
+      made(algorithm, augment.mixup(1.))
 
 
 def test_a_state_can_be_restored_again_and_again():
