@@ -33,11 +33,17 @@ class Arm(NamedTuple):
 
   @property
   def part(self) -> str:
-    """The validation examples that choose: for personal models the clients'."""
-    axis = self.tuner.space.axes.get('algorithm')
+    """The validation examples that choose: for personal models the clients'.
+
+    Also where clients have one of several models of the server.
+    """
+    axes = self.tuner.space.axes
+    calls = lambda kind: (axes[kind].values if kind in axes
+                          else [getattr(self.config, kind)])
     is_personal = all(
         call.name in METHODS and METHODS[call.name].kind == 'personal'
-        for call in (axis.values if axis else [self.config.algorithm]))
+        for call in calls('algorithm')) or all(
+            call.name != 'star' for call in calls('topology'))
     return 'validation_personal' if is_personal and (
         self.config.client_eval != 'cohort'
         and self.config.client_test_fraction) else 'validation'

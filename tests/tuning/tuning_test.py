@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import moon_jax as mj
+from moon_jax.config import parts
 from moon_jax.errors import UserError
 from moon_jax.runs.directory import Workdir
 from moon_jax.simulation.evaluation import Evaluator
@@ -247,6 +248,24 @@ def test_baseline_of_a_metric(metric, among, base):
   for split, of_task in zip(('iid', 'shards'), tasks):
     for arm in of_task:
       assert report.baseline(arm, arms, metric).name == f'{base} {split}'
+
+
+@pytest.mark.parametrize('axes, changes, part', [
+    ({}, {}, 'validation'),
+    ({}, {'algorithm': 'fedper'}, 'validation_personal'),
+    ({'algorithm': ['fedper', 'ditto']}, {}, 'validation_personal'),
+    ({'algorithm': ['fedper', 'moon']}, {}, 'validation'),
+    ({}, {'topology': 'ifca(clusters=2)'}, 'validation_personal'),
+    ({'topology': ['ifca(clusters=2)', 'star']}, {}, 'validation'),
+    ({}, {'algorithm': 'fedper', 'client_eval': 'cohort'}, 'validation'),
+])
+def test_what_clients_use_chooses(axes, changes, part):
+  config = mj.Config(**{'client_eval': 'all', 'client_eval_every': 1,
+                        'client_test_fraction': .2, **changes})
+  calls = {kind: [parts.parse(kind, call) for call in given]
+           for kind, given in axes.items()}
+  tuner = mj.Tuner({'learning_rate': [.1], **calls}, 'random(trials=1)', 1)
+  assert Arm('', config, tuner).part == part
 
 
 def test_a_diverged_model_of_a_client_is_no_result():
