@@ -100,7 +100,7 @@ def failing_bits():
 
 def failing_server():
   from moon_jax.algorithms.server import Server
-  return Server(lambda hparams: hparams['nope'])
+  return Server(lambda hparams: optax.sgd(hparams['nope']))
 
 def failing_rate():
   return lambda learning_rate: optax.nope(learning_rate)
