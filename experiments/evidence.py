@@ -842,8 +842,9 @@ def tuned_means() -> str:
       f'settings at Dirichlet 0.5, FedExP reaches {of_fedexp} with the mean of '
       f'the last two models, instead of {shown(tested["fedexp-beta0.5"])}.\n'
       f'  FedDyn reaches {of_all} with the mean of the last models of all '
-      f'clients, and {of_cohort} with that of the clients of a\n  round, '
-      f'instead of {shown(tested["feddyn-beta0.5"])}. FedAvg has '
+      f'clients, and {of_cohort} with that of the clients of a\n  round '
+      '(weighted by examples), instead of '
+      f'{shown(tested["feddyn-beta0.5"])}. FedAvg has '
       f'{shown(tested["fedavg-beta0.5"])}; what such means change there was '
       'not tried. This was noticed when the\n  results were known: means of '
       'five runs with the same seeds, not tuned again and not tested.')

@@ -4,8 +4,9 @@ The released code tests two means, and never w^{t+1}, with which clients
 continue: that of the clients of the round, and that of the last models of all
 clients, which it plots (https://github.com/alpemreacar/FedDyn, the end of
 `train_FedDyn` in utils_methods.py, and example_cifar_10.py). A client that has
-not trained yet has the initial model. Clients get w^{t+1} from the state of the
-server.
+not trained yet has the initial model. The first mean is uniform there, and
+weighted like messages here. Clients get w^{t+1} from the state of the server;
+drift and update_cosine are relative to the mean.
 """
 
 from typing import Literal
@@ -18,7 +19,7 @@ import moon_jax as mj
 
 def feddyn_mean(num_clients: mj.FromRun[int], alpha: float = .01,
                 over: Literal['cohort', 'all'] = 'all') -> mj.Algorithm:
-  """Returns FedDyn of which a mean of models is evaluated.
+  """Returns FedDyn that is evaluated by a mean of models.
 
   Args:
     alpha: as in `moon_jax.feddyn`.

@@ -2,7 +2,9 @@
 
 The released code evaluates this mean, whose accuracy oscillates less, and
 continues from the last model (https://github.com/Divyansh03/FedExP, main.py,
-line 419). Clients get the last model from the state of the server.
+line 419); in the first round it evaluates the new model. Clients get the last
+model from the state of the server; drift and update_cosine are relative to the
+mean.
 """
 
 import jax
@@ -11,7 +13,7 @@ import moon_jax as mj
 
 
 def fedexp_mean(epsilon: float = .001) -> mj.Algorithm:
-  """Returns FedExP of which the mean of the last two models is evaluated."""
+  """Returns FedExP that is evaluated by the mean of the last two models."""
   fedexp = mj.fedexp(epsilon)
 
   def finish(trained, view):

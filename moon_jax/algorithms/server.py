@@ -19,6 +19,7 @@ hparams['server_momentum'].
 
 import collections
 from collections.abc import Callable, Mapping
+import math
 import types
 from typing import Any, Literal, NamedTuple
 
@@ -136,7 +137,7 @@ def with_server_optimizer(algorithm: Algorithm,
   Args:
     algorithm: any algorithm.
     optimizer: an optax transformation; or a function that returns one for
-      View.hparams, whose state must have the same structure for all values;
+      View.hparams, whose initial state must not depend on the values;
       None returns the algorithm unchanged.
 
   Examples:
@@ -161,6 +162,6 @@ def with_server_optimizer(algorithm: Algorithm,
 
   return wrap(
       algorithm, 'with_server_optimizer', step=step,
-      # The state has the same structure for all values, also those of the run.
+      # Numbers of the run are not known yet: a state that has one is NaN.
       init_server=lambda variables: make(collections.defaultdict(
-          lambda: 1., algorithm.hparams)).init(variables['params']))
+          lambda: math.nan, algorithm.hparams)).init(variables['params']))

@@ -10,12 +10,13 @@ import functools
 import re
 from typing import NamedTuple
 
-# Names of what moon_jax measures itself: those of an algorithm must differ.
+# Names of what moon_jax records itself: those of an algorithm must differ.
 TAKEN = re.compile(
-    r'(test|validation|global|local|best|client)_.*|clients|rounds?|seconds|'
-    r'examples_per_second|epsilon|train_loss|drift|update_cosine|'
-    r'learning_rate|clients_(received|left_out|selected)|staleness|'
-    r'simulated_seconds')
+    r'(test|validation|global|local|best|client|new|personal_heldout)_.*|'
+    r'clients|rounds?|seconds|examples_per_second|epsilon|train_loss|drift|'
+    r'update_cosine|learning_rate|staleness|simulated_seconds|cross_entropy|'
+    r'task_loss|.*_by_epoch|clusters|cluster_purity|consensus_distance|'
+    r'clients_(received|left_out|selected|of_models)')
 
 
 class Method(NamedTuple):

@@ -343,8 +343,8 @@ class Parameter(NamedTuple):
       return 'Pass functions and other values to moon_jax.Federation'
     if hasattr(value, self.name):
       return f'Pass its {self.name}'
-    if self.kind is str and isinstance(value, list | tuple) and value and all(
-        isinstance(x, str) for x in value):
+    if self.name in ('metrics', 'loggers') and isinstance(
+        value, list | tuple) and all(isinstance(x, str) for x in value):
       return f'Pass {setting(self.name, repr(",".join(value)))}'
     if self.kind is not int or not isinstance(value, float):
       return ''

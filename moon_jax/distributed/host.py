@@ -13,6 +13,7 @@ from moon_jax.errors import require
 
 _MAX_DEVICES = 16  # each may hold test examples and temporary arrays
 _VARIABLE = 'JAX_NUM_CPU_DEVICES'
+_UNSET = '-1'  # JAX's default
 _CGROUPS = pathlib.Path('/sys/fs/cgroup')
 _OWN = pathlib.Path('/proc/self/cgroup')
 _UNLIMITED = 2**60  # version 1 writes a number above instead of "max"
@@ -24,8 +25,8 @@ def check_environment() -> None:
   Raises:
     UserError: if it is not a number of at least 1.
   """
-  text = os.environ.get(_VARIABLE, '')
-  require(not text or text.isdecimal() and int(text) > 0, '',
+  text = os.environ.get(_VARIABLE, '') or _UNSET
+  require(text == _UNSET or text.isdecimal() and int(text) > 0, '',
           f'the environment variable {_VARIABLE} must be an integer of at '
           'least 1', text, 'Unset it: each core is then a device')
 
@@ -37,7 +38,7 @@ def share_cores() -> None:
   devices, or once JAX has created its devices.
 
   Raises:
-    UserError: if the number in the environment is not one of devices.
+    UserError: as `check_environment`.
   """
   check_environment()
   if (_VARIABLE in os.environ or 'xla_force_host_platform_device_count'

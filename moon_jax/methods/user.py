@@ -21,8 +21,8 @@ from moon_jax.models import Model
 from moon_jax.models import user as user_model
 
 # Of what must be returned.
-_FREE = ('metrics with names of their own. Of moon_jax are train_loss, drift, '
-         'test_..., validation_..., global_..., local_..., client_...')
+_FREE = ('metrics with other names than those that moon_jax records itself '
+         '(docs/metrics.md); rename them')
 
 
 def checked(name: str, algorithm: Any) -> Algorithm:
@@ -115,27 +115,40 @@ def reads_partners(algorithm: Algorithm, model: Model, example: jax.Array,
                    hparams: Iterable[str] = ()) -> bool:
   """Returns whether the loss reads the labels of mixup's partners.
 
-  Arguments are those of `check`, which has accepted the algorithm.
+  Arguments are those of `check`, which has accepted the algorithm. An error is
+  left to the round, which reports where it is.
   """
   read = []
 
   class Watched(Batch):
-    @property
-    def mixed(self):
-      read.append(True)
-      return self[-1]
+    mixed = property(lambda self: self[-1])
+
+    def __getitem__(self, key):
+      read.append(key)
+      return super().__getitem__(key)
+
+    def __iter__(self):
+      read.append(None)
+      return super().__iter__()
 
   def trace(key):
     view = base.first_view(
         algorithm, model.init(key, example), num_classes, hparams)
-    batch = Watched(example, jnp.asarray(labels), jnp.ones(1), key=key, mixed=(
-        jnp.asarray(labels), jnp.float32(1)))
+    batch = Batch(example, jnp.asarray(labels), jnp.ones(1))
     started = algorithm.start(base.with_examples(
         algorithm, view, model, base.Examples(lambda s: batch, jnp.int32(1))))
-    batch = batch._replace(frozen=algorithm.frozen(model, batch, view))
-    algorithm.loss(model.with_key(key), started, batch, view)
+    batch = Watched(*batch._replace(
+        frozen=algorithm.frozen(model, batch, view), key=key,
+        mixed=(batch.labels, jnp.float32(1))))
+    algorithm.gradient(
+        lambda params, batch: algorithm.loss(
+            model.with_key(key), {**started, 'params': params}, batch, view),
+        started['params'], batch, view)
 
-  debugging.eval_shape(trace, jax.random.key(0))
+  try:
+    debugging.eval_shape(trace, jax.random.key(0))
+  except Exception:
+    return True
   return bool(read)
 
 
@@ -256,7 +269,8 @@ def _results_of_loss(loss, started):
 
 def _taken(metrics):
   """Returns the names of metrics that moon_jax has, or ''."""
-  return ', '.join(name for name in metrics if TAKEN.fullmatch(name))
+  return ', '.join(name for name in metrics if isinstance(name, str)
+                   and TAKEN.fullmatch(name))
 
 
 def _no_metrics(metrics):

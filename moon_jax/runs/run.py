@@ -380,4 +380,3 @@ class Runs:
     if result is None and (note := workdir.diverged()):
       result = {'diverged': note['error'], 'rounds': note['rounds']}
     return result and result | {'workdir': str(workdir.path)}
-

@@ -33,7 +33,7 @@ _MAX_CHECKED = 2**20  # logits of these
 _RESERVED = re.compile(
     methods.TAKEN.pattern + r'|(train|mean|clients)_.*|.*_seconds|'
     r'seconds_per_round|contrastive_loss|'
-    r'task_loss|cross_entropy|proximal_term|bytes_per_round|'
+    r'proximal_term|bytes_per_round|'
     r'bytes_between_servers|attackers|secure_error|lanes|device|num_parameters|'
     r'arithmetic|versions|jax_settings|command|stopped_early')
 

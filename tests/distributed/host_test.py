@@ -69,8 +69,8 @@ def test_each_core_is_a_device(given, num_cores, expected, monkeypatch):
   assert dict(os.environ) == before  # that of the processes that it starts
 
 
-@pytest.mark.parametrize('text', ['abc', '0', '-1', '1.5'])
-def test_a_number_of_cpu_devices_that_is_none_is_refused(text, monkeypatch):
+@pytest.mark.parametrize('text', ['abc', '0', '-2', '1.5'])
+def test_an_invalid_number_of_cpu_devices_is_refused(text, monkeypatch):
   """JAX would end in a traceback, or blame another variable."""
   monkeypatch.setenv('JAX_NUM_CPU_DEVICES', text)
   with pytest.raises(UserError, match=f'JAX_NUM_CPU_DEVICES .* got {text}. '

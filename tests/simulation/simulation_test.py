@@ -1,5 +1,6 @@
 """A simulation's own bookkeeping: rounds, bytes, restoring, determinism."""
 
+import copy
 import warnings
 
 import jax
@@ -110,7 +111,10 @@ def test_a_state_can_be_restored_again_and_again():
       **changes)
   simulation = Simulation(make())
   simulation.run(1)
-  state = simulation.state_on_host()  # which later rounds do not change
+  state = simulation.state_on_host()
+  before = copy.deepcopy(state)
+  simulation.run(1)
+  jax.tree.map(np.testing.assert_array_equal, state, before)
   lines = []
   for _ in range(3):
     simulation.restore(state)
