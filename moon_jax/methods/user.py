@@ -22,7 +22,7 @@ from moon_jax.models import user as user_model
 
 # Of what must be returned.
 _FREE = ('metrics with other names than those that moon_jax records itself '
-         '(docs/metrics.md); rename them')
+         '(docs/metrics.md lists them)')
 
 
 def checked(name: str, algorithm: Any) -> Algorithm:

@@ -8,6 +8,7 @@ import pytest
 from moon_jax.algorithms import privacy, server
 from moon_jax.algorithms.base import Message
 from moon_jax.config import Config
+from moon_jax.errors import DivergedError
 from moon_jax.methods import registry
 from moon_jax.simulation.simulation import Simulation
 from support import tiny_federation
@@ -124,3 +125,19 @@ def test_server_optimizers_see_what_the_run_sets():
       hparams['learning_rate'] * hparams['step'], momentum=.5), {'step': .5})
   jax.tree.map(np.testing.assert_allclose, found, model(
       optax.sgd(.25, momentum=.5), {}))
+
+
+def test_a_state_of_a_server_optimizer_may_hold_a_number_of_the_algorithm():
+  """One of the run is not known when it is made: NaN instead of a guess."""
+  def model(algorithm, make):
+    simulation = Simulation(tiny_federation.make(
+        algorithm=server.with_server_optimizer(algorithm, make)))
+    simulation.run(1)
+    return simulation.global_model()
+
+  sgd = optax.inject_hyperparams(optax.sgd)
+  jax.tree.map(np.testing.assert_allclose, model(
+      fedavg()._replace(hparams={'step': .5}), lambda hparams: sgd(
+          hparams['step'])), model(fedavg(), optax.sgd(.5)))
+  with pytest.raises(DivergedError):
+    model(fedavg(), lambda hparams: sgd(hparams['learning_rate']))
