@@ -442,8 +442,8 @@ def gpu_short() -> str:
   epochs = round(trained / _NUM_CIFAR10)
   golden = of(gpu_benchmark.GOLDEN)[-1]['result']
   how = f', {failed} fail' if (failed := len(golden['failures'])) else ''
-  several = (' (medians of three rounds) with two settings of XLA_FLAGS, '
-             'neither of them the default') * (len(seconds) > 1)
+  several = (' (medians of three rounds) with two settings of XLA_FLAGS '
+             'that are not the default') * (len(seconds) > 1)
   return (
       f'On one {device["result"]["device"]} {golden["passed"]} golden tests '
       f'pass{how}, and a round of MOON (10 clients, '
@@ -837,17 +837,18 @@ def tuned_means() -> str:
       run.config.algorithm.arguments).get('over', 'all'))
   of_all, of_cohort = (end(by_clients[over]) for over in ('all', 'cohort'))
   return (
-      '- The released codes of FedExP and FedDyn do not test the model with '
-      'which clients continue, which the table has. With the\n  chosen '
+      '- The table has the model with which clients continue. The released '
+      'codes of FedExP and FedDyn test means of models. With the\n  chosen '
       f'settings at Dirichlet 0.5, FedExP reaches {of_fedexp} with the mean of '
       f'the last two models, instead of {shown(tested["fedexp-beta0.5"])}.\n'
       f'  FedDyn reaches {of_all} with the mean of the last models of all '
       f'clients, and {of_cohort} with that of the clients of a\n  round '
       '(weighted by examples), instead of '
       f'{shown(tested["feddyn-beta0.5"])}. FedAvg has '
-      f'{shown(tested["fedavg-beta0.5"])}; what such means change there was '
-      'not tried. This was noticed when the\n  results were known: means of '
-      'five runs with the same seeds, not tuned again and not tested.')
+      f'{shown(tested["fedavg-beta0.5"])}; means of models were not tried with '
+      'it.\n  We noticed this after seeing the results. The accuracies are '
+      'means over the same five seeds, not tuned again and without\n'
+      '  a significance test.')
 
 
 def many_models() -> str:

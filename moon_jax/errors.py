@@ -161,7 +161,7 @@ class OutOfMemory(UserError):
 def within(place: str) -> Iterator[None]:
   """Begins messages on invalid input with its place, '' for none.
 
-  What is out of memory is named elsewhere.
+  `OutOfMemory` names what needs the memory, and stays as it is.
   """
   try:
     yield

@@ -238,13 +238,13 @@ def moon_by_round() -> str:
       'rounds reaches the accuracy of FedAvg after round 100\n  (of the same '
       f'seed; seeds 0 to {len(blocks) - 1}): MOON {reached[0]}; FedAvg itself '
       f'{reached[1]}.',
-      f'- On this split a round takes {ratio:.2f} times as long in the '
-      'fastest run of MOON as in the fastest one of FedAvg (one CPU core; '
-      f'within\n  pairs, which shared processors with other work, '
-      f'{min(in_pairs):.1f} to {max(in_pairs):.1f} times). At a ratio of '
+      f'- On this split the fastest run of MOON takes {ratio:.2f} times as '
+      'long per round as that of FedAvg (one CPU core). Ratios of pairs\n  are '
+      f'{min(in_pairs):.1f} to {max(in_pairs):.1f}, because other work shared '
+      'the processors. At a ratio of '
       f'{ratio:.2f}, {equal} rounds of MOON take as long as\n  '
       f'{questions.SPLIT.num_rounds} of FedAvg. MOON in rounds '
-      f'{equal - _WINDOW + 1} to {equal} less FedAvg in its last {_WINDOW} '
+      f'{equal - _WINDOW + 1} to {equal} minus FedAvg in its last {_WINDOW} '
       f'rounds: {np.mean(at_equal):+.1f} points (mean of {len(at_equal)} '
       f'pairs, above 0 in {sum(d > 0 for d in at_equal)}; not planned).',
       _drift(),

@@ -28,7 +28,8 @@ def check_environment() -> None:
   text = os.environ.get(_VARIABLE, '') or _UNSET
   require(text == _UNSET or text.isdecimal() and int(text) > 0, '',
           f'the environment variable {_VARIABLE} must be an integer of at '
-          'least 1', text, 'Unset it: each core is then a device')
+          'least 1', text,
+          f'Unset it: up to {_MAX_DEVICES} cores are then devices')
 
 
 def share_cores() -> None:

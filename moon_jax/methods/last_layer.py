@@ -32,10 +32,10 @@ def parameters(params: Any, head: str = 'out') -> Any:
       {'kernel'} <= set(layer) <= {'kernel', 'bias'}):
     raise UserError(
         'head', 'must be a layer whose kernel trains, without adapters and '
-        'with no other parameters than kernel and bias',
+        'with no parameters except kernel and bias',
         f'{head!r}, where {", ".join(layer)} train', 'Adapt other layers: '
         'mj.lora(model, where="^fc1", train="^out")' if 'lora_a' in layer else
-        'Give the layer these names')
+        'Name its parameters kernel and bias')
   return layer
 
 

@@ -174,7 +174,8 @@ def _check_view(arguments, num_runs, is_compared):
                     'needs one run', f'{num_runs} runs', 'Name one')
   for name in ('metric', 'target') if arguments.follow and is_compared else ():
     if _is_given(arguments, name):
-      raise UserError('follow', 'needs a run that is described, not compared',
+      raise UserError('follow', 'shows the description of a run, and not the '
+                      'tables of --metric and --target',
                       setting(name, getattr(arguments, name)),
                       'Remove one of the two')
   if arguments.follow and is_compared:

@@ -252,11 +252,10 @@ def compute(metrics: Mapping[str, Metric], logits_R: np.ndarray,
     for key in per_model[0]:
       if is_reserved(key) or key in line:
         raise UserError(
-            f'metrics={name}', 'must give a name that no other field of '
-            'metrics.jsonl and summary.json has, and that does not begin with '
-            'test_, validation_, train_, mean_, global_, local_, best_, '
-            'client_ or clients_, or end with _seconds', repr(key),
-            f'Rename it{user_code.place(metric)}')
+            f'metrics={name}', 'must give a name that moon_jax does not '
+            'reserve', repr(key), f'Rename it{user_code.place(metric)}; names '
+            'of other fields, and beginnings such as mean_, are reserved '
+            '(docs/metrics.md#your-own-metric)')
       values = [arrays[key] for arrays in per_model]
       value = values[0] if len(values) == 1 else np.average(
           values, 0, weight_R)

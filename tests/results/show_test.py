@@ -326,8 +326,9 @@ def test_rows_get_other_labels(tmp_path, run):
      '--target needs runs that are compared; got --clients. Remove one'),
     (['a', '--clients', '--x=bytes', '--out=o'],
      '--x needs runs that are compared; got --clients. Remove it'),
-    (['a', '--follow', '--metric=test_loss'], '--follow needs a run that is '
-     'described, not compared; got --metric=test_loss. Remove one'),
+    (['a', '--follow', '--metric=test_loss'], '--follow shows the '
+     'description of a run, and not the tables of --metric and --target; got '
+     '--metric=test_loss. Remove one'),
     (['a', '--budegt=full'], 'no flag --budegt'),
     (['a.toml', '--num_round=3'], 'Did you mean --num_rounds=3'),
     (['a.toml', '--num_rounds=x'], '--num_rounds=x: must be an integer')])
