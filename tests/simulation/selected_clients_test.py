@@ -261,3 +261,16 @@ def test_the_loss_of_a_client_whose_message_is_not_finite_is_not_known():
   assert record.metrics['clients_left_out'] == [1]
   assert np.isfinite(simulation.state.history.loss).tolist() == [
       True, False, False]
+
+
+def test_a_run_that_replaces_another_begins_without_its_history():
+  algorithm, make = fedavg(), tiny_federation.make()
+  runs = [federation(data=make.data, model=make.model, algorithm=algorithm,
+                     seed=seed) for seed in (0, 1)]
+  program = Program(runs)
+  for _ in range(2):
+    program.run_round([0, 1])
+  program.replace(0, runs[0])
+  selected = [program.run_round([0])[0].metrics['clients_selected']
+              for _ in range(3)]
+  assert selected == [[0, 1], [0, 2], [1, 2]]
