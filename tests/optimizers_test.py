@@ -77,38 +77,45 @@ def test_a_bound_of_0_does_not_clip(scale):
   assert_trees_close(found, expected, atol=0)
 
 
-def fed_adam(w=1.):
+def fed_adam(w=1., b1=.9, b2=.99, eps=1e-3):
   """Yields algorithm 1 of Reddi et al., with Adam's bias corrections."""
   m = v = 0
   for t, delta in enumerate(GRADIENTS, 1):
-    m, v = .9 * m + .1 * delta, .99 * v + .01 * delta**2
-    w -= RATE * m / (1 - .9**t) / (np.sqrt(v / (1 - .99**t)) + 1e-3)
+    m, v = b1 * m + (1 - b1) * delta, b2 * v + (1 - b2) * delta**2
+    w -= RATE * m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps)
     yield w
 
 
-def fed_yogi(w=1.):
+def fed_yogi(w=1., b1=.9, b2=.99, eps=1e-3):
   """Yields FedYogi, with Adam's bias corrections."""
   m = v = 0
   for t, delta in enumerate(GRADIENTS, 1):
-    m = .9 * m + .1 * delta
-    v -= .01 * np.sign(v - delta**2) * delta**2
-    w -= RATE * m / (1 - .9**t) / (np.sqrt(v / (1 - .99**t)) + 1e-3)
+    m = b1 * m + (1 - b1) * delta
+    v -= (1 - b2) * np.sign(v - delta**2) * delta**2
+    w -= RATE * m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps)
     yield w
 
 
-def fed_adagrad(w=1.):
+def fed_adagrad(w=1., eps=1e-3):
   """Yields FedAdagrad without momentum, algorithm 2 of Reddi et al."""
-  v = 1e-3**2
+  v = eps**2
   for delta in GRADIENTS:
     v += delta**2
-    w -= RATE * delta / (np.sqrt(v) + 1e-3)
+    w -= RATE * delta / (np.sqrt(v) + eps)
     yield w
 
 
-@pytest.mark.parametrize('name, expected', [
-    ('adam', fed_adam()), ('yogi', fed_yogi()), ('adagrad', fed_adagrad())])
-def test_server_optimizers(name, expected):
-  made = parts.make('server', Part(name, (('learning_rate', RATE),)))
+OTHERS = {'b1': .5, 'b2': .7, 'eps': .2}
+
+
+@pytest.mark.parametrize('name, given, expected', [
+    ('adam', {}, fed_adam()), ('yogi', {}, fed_yogi()),
+    ('adagrad', {}, fed_adagrad()), ('adam', OTHERS, fed_adam(**OTHERS)),
+    ('yogi', OTHERS, fed_yogi(**OTHERS)),
+    ('adagrad', {'eps': .2}, fed_adagrad(eps=.2))])
+def test_server_optimizers(name, given, expected):
+  made = parts.make('server', Part(
+      name, (('learning_rate', RATE), *given.items())))
   actual = trajectory(made.optimizer_fn(made.hparams))
   np.testing.assert_allclose(actual, list(expected), rtol=1e-4)
 

@@ -10,7 +10,9 @@ FedAvgM is SGD with momentum beta: v <- beta v + delta, w <- w - v (Hsu, Qi and
 Brown, https://arxiv.org/abs/1909.06335). The code released with MOON uses an
 exponential average instead, v <- beta v + (1 - beta) delta. FedAdam and FedYogi
 are optax's, with averages from 0 and bias correction; the paper starts v at
-tau^2 or more and does not correct. FedAdagrad is the paper's with beta_1 = 0.
+tau^2 or more and does not correct. The code of its authors
+(https://github.com/google-research/federated, directory optimization) starts v
+at 0, too. FedAdagrad is the paper's with beta_1 = 0.
 
 The learning rate and beta are hyperparameters of the run: arrays in the
 compiled program, as hparams['server_learning_rate'] and
@@ -31,8 +33,6 @@ from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.wrap import wrap
 from moon_jax.config.parts import BelowOne, Positive
 from moon_jax.errors import setting, UserError
-
-_TAU = 1e-3  # adaptivity tau in the experiments of Reddi et al.
 
 # Makes the server optimizer of a run from its hyperparameters.
 OptimizerFn = Callable[[Mapping[str, Any]], optax.GradientTransformation]
@@ -70,34 +70,32 @@ def sgd(learning_rate: Positive = 1.0, momentum: BelowOne = 0.0,
       {'server_learning_rate': learning_rate, 'server_momentum': momentum})
 
 
-def adam(learning_rate: Positive = 0.01) -> Server:
+def adam(learning_rate: Positive = 0.01, b1: BelowOne = 0.9,
+         b2: BelowOne = 0.99, eps: Positive = 0.001) -> Server:
   """Returns FedAdam.
 
   Args:
     learning_rate: learning rate of the server.
+    b1: decay of the average of changes.
+    b2: decay of the average of squared changes; 0.999 in the code released by
+      its authors.
+    eps: added to the root, tau in the paper; its authors choose it for each
+      task, from 1e-5 to 0.1.
   """
-  return _with_rate(learning_rate, lambda rate: optax.adam(
-      rate, b1=.9, b2=.99, eps=_TAU))
+  return _with_rate(learning_rate, lambda rate: optax.adam(rate, b1, b2, eps))
 
 
-def yogi(learning_rate: Positive = 0.01) -> Server:
-  """Returns FedYogi; optax's default averages do not start at 0.
-
-  Args:
-    learning_rate: learning rate of the server.
-  """
+def yogi(learning_rate: Positive = 0.01, b1: BelowOne = 0.9,
+         b2: BelowOne = 0.99, eps: Positive = 0.001) -> Server:
+  """Returns FedYogi, whose averages start at 0; see `adam`."""
   return _with_rate(learning_rate, lambda rate: optax.chain(
-      optax.scale_by_yogi(.9, .99, _TAU, initial_accumulator_value=0.),
+      optax.scale_by_yogi(b1, b2, eps, initial_accumulator_value=0.),
       optax.scale_by_learning_rate(rate)))
 
 
-def adagrad(learning_rate: Positive = 0.01) -> Server:
-  """Returns FedAdagrad.
-
-  Args:
-    learning_rate: learning rate of the server.
-  """
-  return _with_rate(learning_rate, _adagrad)
+def adagrad(learning_rate: Positive = 0.01, eps: Positive = 0.001) -> Server:
+  """Returns FedAdagrad; see `adam`."""
+  return _with_rate(learning_rate, lambda rate: _adagrad(rate, eps))
 
 
 def _with_rate(learning_rate, make):
@@ -110,19 +108,19 @@ def _averaged(learning_rate, beta):
                      optax.scale_by_learning_rate(learning_rate))
 
 
-def _adagrad(learning_rate: jax.typing.ArrayLike
+def _adagrad(learning_rate: jax.typing.ArrayLike, tau: float
              ) -> optax.GradientTransformation:
   """Returns FedAdagrad; optax's has tau in the root.
 
       v <- v + delta^2, from tau^2;   w <- w - rate delta / (sqrt(v) + tau)
   """
   def init(params):
-    return jax.tree.map(lambda w: jnp.full_like(w, _TAU**2), params)
+    return jax.tree.map(lambda w: jnp.full_like(w, tau**2), params)
 
   def update(delta, v, params=None):
     v = jax.tree.map(lambda v, d: v + d**2, v, delta)
     return jax.tree.map(
-        lambda d, v: -(learning_rate * d / (jnp.sqrt(v) + _TAU)), delta, v), v
+        lambda d, v: -(learning_rate * d / (jnp.sqrt(v) + tau)), delta, v), v
 
   return optax.GradientTransformation(init, update)
 

@@ -140,7 +140,8 @@ PARTS = {
     'server': [({}, (
         'sgd', 'sgd(learning_rate=0.5)', 'sgd(momentum=0.5)',
         'sgd(momentum=0.5, form=ema)', 'adam', 'adam(learning_rate=0.1)',
-        'yogi', 'adagrad'))],
+        'adam(b1=0.5)', 'adam(b2=0.5)', 'adam(eps=0.1)', 'yogi', 'adagrad',
+        'adagrad(eps=0.1)'))],
     'attack': [({'num_clients': 5}, (
         'none', 'sign_flip', 'sign_flip(scale=3)', 'sign_flip(attackers=0.4)',
         'scaling', 'label_flip', 'label_flip(attackers=0.4)'))],
