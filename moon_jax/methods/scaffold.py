@@ -14,8 +14,8 @@ In the form "paper" the local optimizer must be SGD without momentum: otherwise
 (w^t - w_i) / (K lr) is not the mean gradient.
 
 The form "niid_bench" is that of NIID-Bench (Li et al., ICDE 2022,
-https://arxiv.org/abs/2102.02079), whose code made the published tables of MOON.
-The local optimizer is any SGD, with momentum m:
+https://arxiv.org/abs/2102.02079), by two authors of MOON. The local optimizer
+is any SGD, with momentum m:
 
     v <- m v + grad F_i(w_i);  w_i <- w_i - lr v;  w_i <- w_i - lr (c - c_i)
 

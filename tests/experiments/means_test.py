@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 
 from experiments import feddyn_mean, fedexp_mean
 import moon_jax as mj
@@ -28,9 +29,11 @@ def assert_close(found, expected):
       x, y, rtol=1e-5, atol=1e-6), found, expected)
 
 
-def test_the_global_model_is_the_mean_of_the_last_two_of_fedexp(digits):
-  last, mean = (models(simulation(digits, algorithm)) for algorithm in (
-      mj.fedexp(.01), fedexp_mean.fedexp_mean(.01)))
+@pytest.mark.parametrize('algorithms', [
+    (mj.fedexp(.01), fedexp_mean.fedexp_mean(.01)),
+    (mj.fedavg(), fedexp_mean.fedavg_mean())], ids=['fedexp', 'fedavg'])
+def test_the_global_model_is_the_mean_of_the_last_two(digits, algorithms):
+  last, mean = (models(simulation(digits, x)) for x in algorithms)
   for before, after, found in zip(last, last[1:], mean[1:]):
     assert_close(found, jax.tree.map(lambda x, y: (x + y) / 2, before, after))
 
