@@ -43,7 +43,7 @@ class Task(NamedTuple):
 
   Examples:
     >>> huber = moon_jax.Task('huber', lambda logits, labels: jnp.mean(
-    ...     optax.huber_loss(logits, labels), 1))
+    ...     optax.huber_loss(logits, labels.reshape(logits.shape)), 1))
     >>> dataset = dataset._replace(task=huber)
   """
 
@@ -131,16 +131,16 @@ def get(task: 'str | Task') -> Task:
 
 
 def check_functions(task: Task, logits: Any, labels: Any) -> None:
-  """Traces the loss and the metrics of a task and checks their results.
+  """Checks the results of the loss and the metrics of a task.
 
   Args:
     task: the task.
     logits: array of B examples, or its shape and type.
-    labels: of these examples.
+    labels: of these examples, with different values if there are such.
 
   Raises:
-    UserError: if a result is not [B], the metrics are no dict by name, or one
-      has a reserved name.
+    UserError: if a result is not [B], the metrics are no dict by name, one has
+      a reserved name, or numbers of an example depend on the others.
   """
   place = user_code.place(task.loss_B)
 
@@ -167,6 +167,34 @@ def check_functions(task: Task, logits: Any, labels: Any) -> None:
         '', f'metrics_B of the task {task.name} must use other names than loss '
         'and examples, and none that ends in _std, _weighted or _worst_tenth, '
         'which evaluations record', f'{names[0]!r}{place}', 'Rename it')
+  if task.name not in TASKS:
+    _check_examples_are_separate(task, logits, labels, place)
+
+
+def _check_examples_are_separate(task, logits, labels, place):
+  """Checks that the numbers of the first example are the same without others.
+
+  Labels [B] and logits [B, 1] broadcast to [B, B], whose mean is [B], too.
+  """
+  z = np.random.default_rng(0).normal(size=logits.shape).astype(logits.dtype)
+
+  def numbers(count):
+    z_B, labels_B = jnp.asarray(z[:count]), jnp.asarray(labels[:count])
+    return {'loss_B': task.loss_B(z_B, labels_B)[0], **{
+        f'metrics_B {name!r}': x[0] for name, x in task.metrics_B(
+            z_B, labels_B).items()}}
+
+  alone = numbers(1)
+  for name, x in numbers(len(z)).items():
+    errors.require(
+        np.allclose(x, alone[name], rtol=1e-3, atol=1e-5, equal_nan=True), '',
+        f'{name} of the task {task.name} must give each example a number that '
+        'does not depend on the others of the batch', f'{float(x):.4g} in a '
+        f'batch of {len(z)} and {float(alone[name]):.4g} alone{place}',
+        f'With logits {list(z.shape)} and labels {list(labels.shape)}, '
+        'labels.reshape(logits.shape) gives both the same shape'
+        if z.size == labels.size and z.shape != labels.shape
+        else 'Take no sums or means over the first axis')
 
 
 def check_labels(task: Task, name: str, labels: Any, num_examples: int,

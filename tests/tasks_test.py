@@ -217,6 +217,27 @@ def test_a_sum_over_examples_is_not_one_over_as_many_targets():
     make(wrong)
 
 
+def test_labels_that_broadcast_with_outputs_are_refused():
+  """[B, 1] and [B] make [B, B], whose mean over an axis is [B], too."""
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(40, 2)).astype(np.float32)
+  data = mj.Dataset('sum', x[:30], x[:30].sum(1), x[30:], x[30:].sum(1),
+                    ('sum',), task='regression')
+  loss = lambda z, y: optax.huber_loss(z, y).mean(1)
+  error = lambda z, y: {'mae': jnp.abs(z - y).mean(1)}
+  flat = lambda function: lambda z, y: function(z, y.reshape(z.shape))
+  make = lambda *functions: mj.Simulation(federation(
+      data=data._replace(task=mj.Task('huber', *functions)),
+      model=mj.mlp(1, None)))
+  make(flat(loss), flat(error))
+  remedy = r'others of the batch; got .*logits \[3, 1\] and labels \[3\], lab'
+  with jax.numpy_rank_promotion('allow'):  # as users have it
+    with pytest.raises(mj.UserError, match=f'^loss_B of the task.*{remedy}'):
+      make(loss)
+    with pytest.raises(mj.UserError, match=f"^metrics_B 'mae' of.*{remedy}"):
+      make(flat(loss), error)
+
+
 def small_transformer():
   return mj.transformer(NUM_TOKENS, width=8, num_layers=1, num_heads=2)
 

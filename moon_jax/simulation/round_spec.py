@@ -43,6 +43,7 @@ from moon_jax.simulation.federation import Federation
 from moon_jax.topologies.base import Topology
 
 _MAX_FROZEN = 2**30  # bytes of frozen representations that a round may hold
+_LABELS = 100  # of which some are different, for checks
 _ADAPTATION = 0x6e6577  # separates its shuffles from those of rounds
 _READING = 0x72656164  # and the order in which methods read examples
 # Operations that make zeros of zeros.
@@ -213,7 +214,8 @@ def trace(data: Dataset, model: Model, algorithm: Algorithm,
   model, labels = with_task(model, data), data.train_labels[:1]
   algorithm = debugging.watch(algorithm)
   example = _normalize_fn(data)(jnp.asarray(data.train_inputs[:1]))
-  user_model.check(model, example, data.num_classes, labels)
+  user_model.check(model, example, data.num_classes,
+                   data.train_labels[:_LABELS])
   user_algorithm.check(algorithm, model, example, labels, data.num_counted,
                        optimizer.hparams)
 
