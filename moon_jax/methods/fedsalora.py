@@ -36,8 +36,13 @@ def fedsalora(head: str = '') -> Algorithm:
 
   def split(variables):
     flat = traverse_util.flatten_dict(variables['params'])
+    is_of = lambda path, name: f'{"/".join(path)}/'.startswith(f'{name}/')
+    for name in names:
+      require(any(is_of(path, name) for path in flat), 'head', 'must name '
+              f'layers that train, of {", ".join(map("/".join, flat))}', name,
+              'Correct it')
     kept = {path for path in flat if path[-1] == 'lora_b' or any(
-        f'{"/".join(path)}/'.startswith(f'{name}/') for name in names)}
+        is_of(path, name) for name in names)}
     require(0 < len(kept) < len(flat), 'model', 'must train matrices lora_b, '
             'which clients keep, and other parameters, which they send, for '
             f'{setting("algorithm", "fedsalora")}',

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 from flax import linen as nn
+import jax
 import numpy as np
 
 from moon_jax import user_code
@@ -47,8 +48,7 @@ MODELS: dict[str, Callable[[base.Options], nn.Module]] = {
 }
 
 _Norm = Literal['batch', 'group']
-# float64 needs jax.enable_x64.
-_Dtype = Literal['float32', 'bfloat16', 'float64']
+_Dtype = Literal['float32', 'bfloat16']
 _Precision = Literal['highest', 'tf32x3', 'tf32', 'bfloat16']
 _Convolution = Literal['im2col', 'native']
 _Dim = Annotated[int, Ge(1)] | None  # of the projection
@@ -64,14 +64,14 @@ _GPT2 = {'distil': (768, 6), 'small': (768, 12), 'medium': (1024, 24)}
 
 @checked
 def make(name: str, num_classes: FromRun[int], projection_dim: _Dim = 256,
-         dtype: _Dtype = 'float32', norm: _Norm = 'batch', num_tokens: int = 0,
+         dtype: str = 'float32', norm: _Norm = 'batch', num_tokens: int = 0,
          precision: _Precision = 'highest',
          convolution: _Convolution = 'im2col', task: str = 'classification',
          **fields: Any) -> Model:
   """Returns the network `name`, a key of `MODELS`.
 
   The other arguments are those of `base.Options` and `Arithmetic`, and fields
-  of the module.
+  of the module. The dtype may be float64 with jax.enable_x64.
   """
   require(name in MODELS, 'name', f'must be one of {", ".join(MODELS)}',
           repr(name), 'Correct it')
@@ -79,6 +79,16 @@ def make(name: str, num_classes: FromRun[int], projection_dim: _Dim = 256,
           'num_classes', 'must be an integer of at least 1',
           num_classes if isinstance(num_classes, int | float | str)
           else type(num_classes).__name__, 'Pass data.num_classes')
+  has_float64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+  require(dtype in ('float32', 'bfloat16', *(['float64'] * has_float64)),
+          'dtype', 'must be float32 or bfloat16', repr(dtype), 'Correct it')
+  require(precision == 'highest' or dtype == 'float32', 'precision',
+          f'must be highest with {setting("dtype", dtype)}', precision,
+          'Remove one of them')
+  require(convolution == 'im2col' or precision in ('highest', 'tf32'),
+          'convolution', f'must be im2col with {setting("precision")}='
+          f'{precision}', convolution, 'Remove one of them, or give '
+          f'{setting("dtype", "bfloat16")} without {setting("precision")}')
   return user.wrap(MODELS[name](base.Options(
       num_classes, projection_dim, Arithmetic(dtype, precision, convolution),
       norm, num_tokens, task), **fields))._replace(precision=precision)

@@ -94,8 +94,8 @@ def lora(model: Model, rank: int = 4, where: Where = '', *,
   Layers in `nn.scan`, `nn.vmap` and those of NNX have an adapter each.
 
   Raises:
-    UserError: if no dense layer matches, or parameters of `nn.scan` are stacked
-      along another axis than the first.
+    UserError: if no dense layer or no parameter of `train` matches, or
+      parameters of `nn.scan` are stacked along another axis than the first.
 
   Examples:
     >>> model = moon_jax.lora(
@@ -107,9 +107,8 @@ def lora(model: Model, rank: int = 4, where: Where = '', *,
   require(isinstance(rank, int) and rank >= 1, 'rank', 'must be an integer of '
           'at least 1', repr(rank), 'rank=4 is usual')
   return _partial(
-      model, _matcher(train) if train is not None else lambda path: False,
-      variables, seed, _matcher(where), rank,
-      1. if alpha is None else alpha / rank, freeze_a)
+      model, _matcher(train) if train is not None else None, variables, seed,
+      _matcher(where), rank, 1. if alpha is None else alpha / rank, freeze_a)
 
 
 def freeze(model: Model, where: Where, *, variables: Variables | None = None,
@@ -160,12 +159,15 @@ def _matcher(where):
   return lambda path: bool(re.search(where, path))
 
 
-def _partial(model: Model, is_trained: Callable[[str], bool],
+def _partial(model: Model, is_trained: Callable[[str], bool] | None,
              given: Variables | None, seed: int,
              is_adapted: Callable[[str], bool] | None = None, rank: int = 0,
              scale: float = 1., freeze_a: bool = False,
              evaluates: bool = False) -> Model:
-  """Returns a network whose adapters and some parameters train."""
+  """Returns a network whose adapters and some parameters train.
+
+  These are none if `is_trained` is None.
+  """
   user_model.check_type(model)
   require(model.frozen is None, 'model', 'must be a network without frozen '
           'weights', 'one that has some', 'Give both `where` and `train`')
@@ -173,7 +175,8 @@ def _partial(model: Model, is_trained: Callable[[str], bool],
   def split(params):
     """Returns the parameters that train and those that do not, by path."""
     flat = traverse_util.flatten_dict(params)
-    trained = {path: w for path, w in flat.items() if is_trained(_name(path))}
+    trained = {path: w for path, w in flat.items()
+               if is_trained and is_trained(_name(path))}
     return trained, {path: w for path, w in flat.items() if path not in trained}
 
   def base(key, inputs):
@@ -206,9 +209,11 @@ def _partial(model: Model, is_trained: Callable[[str], bool],
   def init(key, inputs):
     variables = base(key, inputs)
     trained, rest = split(variables['params'])
-    require(rest and (trained or is_adapted), 'where', 'must select some '
+    require(rest and (trained or not is_trained),
+            'train' if is_adapted else 'where', 'must select some '
             f'parameters of {", ".join(map(_name, {**trained, **rest}))}',
-            'all' if rest else 'none', 'Name layers, not all of them')
+            'all' if bool(rest) != bool(is_adapted) else 'none',
+            'Name layers, not all of them')
     trained |= {path: x for path, x in drawn(key, inputs).items()
                 if not freeze_a or path[-1] == _B}
     return ({} if evaluates else variables) | {

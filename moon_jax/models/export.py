@@ -28,7 +28,8 @@ def merge_adapters(model: Model, variables: Variables,
                    inputs: Any) -> Variables:
   """Returns the variables of the network that `lora` or `freeze` got.
 
-  Its kernels are W + alpha / rank x A B.
+  Its kernels are W + alpha / rank x A B. The result is wrong for layers that
+  change their kernel before use (`nn.WeightNorm`) or scale their output.
 
   Args:
     model: the network with adapters, or with frozen weights.

@@ -169,9 +169,12 @@ def initialized(model: Model, path: str, family: str, keeps_head: bool,
   """
   require(path or not keeps_head, 'keep_head=True', 'needs a file of weights',
           'none', f'Give {setting("init")}')
+  at = setting('init', path)
 
   def init(key, inputs):
     drawn = model.init(key, inputs)
+    require(family != 'vit' or inputs.shape[-1] in (1, 3), at, 'needs images '
+            'of 1 or 3 channels', inputs.shape[-1], 'Remove it')
     config = weight_files.config_of(path)
     for name, value in FAMILIES[family].config.items():
       wanted = arguments.get(value, value)
@@ -221,7 +224,8 @@ def read_weights(path: str, model: Model, inputs: Any,
     model: the network, such as `moon_jax.from_flax(Net())`.
     inputs: a batch of its inputs, such as `data.train_inputs[:1]`.
     names: for paths of layers or arrays (regular expressions) the name in the
-      file, or a pair of it and a function (docs/pretrained.md).
+      file, or a pair of it and a function (docs/pretrained.md). A dense layer
+      after flattened images needs one: PyTorch flattens channels first.
     new: a regular expression of the paths that are drawn instead.
     ignore: a regular expression of names in the file that are not used.
     seed: of what is drawn.

@@ -110,10 +110,12 @@ class ViT(nn.Module):
     x, n = layers.resized(images_BHWC, self.resize), self.patch_size
     num_examples, height, width, channels = x.shape
     grid = height // n, width // n
-    require(height % n == width % n == 0 and grid[0] * grid[1] >= _MIN_PATCHES,
-            'patch_size', f'must divide images of {height}x{width} pixels into '
-            f'at least {_MIN_PATCHES} patches', n, 'Give a smaller one, such '
-            f'as {setting("patch_size", 4)}, or {setting("resize", 14 * n)}')
+    fits = lambda n: height % n == width % n == 0 and (
+        height * width >= _MIN_PATCHES * n * n)
+    smaller = [setting('patch_size', k) for k in range(1, n) if fits(k)]
+    require(fits(n), 'patch_size', f'must divide images of {height}x{width} '
+            f'pixels into at least {_MIN_PATCHES} patches', n, 'Give '
+            + ' or '.join([*smaller[-1:], setting('resize', 14 * n)]))
     x = x.reshape(num_examples, grid[0], n, grid[1], n, channels).transpose(
         0, 1, 3, 2, 4, 5).reshape(-1, n * n * channels)
     arithmetic = self.options.arithmetic

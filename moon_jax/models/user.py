@@ -202,6 +202,12 @@ def check(model: Model, example: jax.Array, num_classes: int,
   own = spelling.custom_name(model.source)
   variables, results = (
       user_code.call('model', own, shapes) if own else shapes())
+  others = [f'{jax.tree_util.keystr(path, simple=True, separator="/")} of '
+            f'{x.dtype}' for path, x in jax.tree_util.tree_leaves_with_path(
+                variables) if x.dtype != jnp.float32]
+  require(not others, '', f'{name} must have parameters and state of float32, '
+          'which are averaged over clients', f'{", ".join(others)}'
+          f'{model.place}', 'Convert them; layers may compute in another type')
   for (outputs, after), mode in zip(results, ('True', 'False')):
     _check_outputs(name, outputs, labels, num_classes, model)
     different = trees.difference(after, variables)

@@ -22,7 +22,9 @@ from moon_jax.data.io import files
 from moon_jax.errors import first_line, UserError
 
 _PICKLES = ('.bin', '.pt', '.pth')
-_IN_DIRECTORIES = ('model*.safetensors', 'pytorch_model*.bin')
+_IN_DIRECTORIES = (  # patterns, of which the first that has files counts
+    'model.safetensors', 'model-*-of-*.safetensors', 'pytorch_model.bin',
+    'pytorch_model-*-of-*.bin')
 _STORAGES = {  # classes of torch that name the type of numbers
     'DoubleStorage': 'float64', 'FloatStorage': 'float32',
     'HalfStorage': 'float16', 'BFloat16Storage': 'bfloat16',

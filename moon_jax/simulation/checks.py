@@ -57,7 +57,6 @@ def validate(config: Config) -> Config:
   _check_alone(config)
   _check_cohort(config)
   _check_rounds(config)
-  _check_arithmetic(config)
   _check_tokens(config)
   _check_updates(config)
   _check_privacy(config)
@@ -287,25 +286,6 @@ def _check_rounds(config):
       {'availability', 'groups'} & {*clock}), _given(config, 'clock'),
           'has a file of the times at which clients are available', '',
           'Remove its arguments availability and groups')
-
-
-def _check_arithmetic(config):
-  """Checks the arithmetic of a built-in network."""
-  if config.model.is_own:
-    return
-  given = config.args('model')
-  precision = given.get('precision', 'highest')
-  require(precision == 'highest' or given['dtype'] == 'float32',
-          f'model.precision={precision}',
-          f'is for {setting("model.dtype")}=float32',
-          setting('model.dtype', given['dtype']), 'Remove one of them')
-  require(given.get('convolution') != 'native' or precision in (
-      'highest', 'tf32'), 'model.convolution=native',
-          f'computes at {setting("model.precision")}=highest or tf32',
-          precision,
-          f'Give {setting("model.convolution")}=im2col, or '
-          f'{setting("model.dtype")}=bfloat16 without '
-          f'{setting("model.precision")}')
 
 
 def _check_tokens(config):

@@ -57,6 +57,22 @@ def test_no_two_arrays_of_a_network_are_drawn_alike():
       assert not np.array_equal(a[:8], b[:8])
 
 
+def test_what_trains_besides_adapters_is_there():
+  """Heads have many names, and one that is wrong would stay as it is drawn."""
+  base, inputs = mj.mlp(10, projection_dim=None), jnp.zeros((1, 8, 8, 1))
+  init = lambda **given: jax.eval_shape(mj.lora(base, 2, '^fc', **given).init,
+                                        jax.random.key(0), inputs)['params']
+  assert {*init()} == {'fc1', 'fc2'} and 'out' in init(train='out')
+  with pytest.raises(mj.UserError, match='^train must select some parameters '
+                     'of .*out/kernel; got none'):
+    init(train='head')
+  with pytest.raises(mj.UserError, match='^head must name layers that train.*'
+                     'out/kernel.*; got classifier'):
+    mj.Simulation(tiny_federation.make(
+        model=mj.lora(mj.mlp(2, projection_dim=None), 2, '^fc', train='out'),
+        algorithm=mj.fedsalora('classifier')))
+
+
 class NormLinen(nn.Module):
 
   @nn.compact

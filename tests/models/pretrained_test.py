@@ -256,11 +256,37 @@ def test_arguments_that_do_not_fit_are_errors(weights, make, words):
     make(weights('timm'))
 
 
-def test_few_patches_are_an_error():
-  with pytest.raises(mj.UserError, match='patch_size must divide images of '
-                     '32x32 pixels into at least 16 patches; got 16. Give a '
-                     'smaller one, such as patch_size=4, or resize=224'):
-    jax.eval_shape(mj.vit(5).init, jax.random.key(0), golden.images(32))
+@pytest.mark.parametrize('side, size, remedy', [
+    (32, 16, 'patch_size=8 or resize=224'), (8, 4, 'patch_size=2 or resize=56'),
+    (30, 4, 'patch_size=3 or resize=56'), (3, 2, 'resize=28')])
+def test_few_patches_are_an_error(side, size, remedy):
+  with pytest.raises(mj.UserError, match=(
+      f'patch_size must divide images of {side}x{side} pixels into at least '
+      f'16 patches; got {size}. Give {remedy}($|\n)')):
+    jax.eval_shape(mj.vit(5, patch_size=size).init, jax.random.key(0),
+                   golden.images(side))
+
+
+@pytest.mark.parametrize('channels', [4, 9, 12])
+def test_patches_of_other_images_than_grey_or_rgb_are_an_error(
+    weights, channels):
+  """Their lengths are those of larger patches of grey or RGB images."""
+  with pytest.raises(mj.UserError, match='needs images of 1 or 3 channels; '
+                     f'got {channels}'):
+    jax.eval_shape(mj.vit(5, init=weights('timm'), patch_size=4).init,
+                   jax.random.key(0), jnp.zeros((1, 16, 16, channels)))
+
+
+@pytest.mark.parametrize('names, used', [
+    (['model.safetensors', 'model_ema.safetensors'], [0]),
+    (['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors',
+      'model_best.safetensors'], [0, 1]),
+    (['pytorch_model.bin', 'pytorch_model_old.bin'], [0])])
+def test_of_a_directory_only_the_model_counts(tmp_path, names, used):
+  for name in names:
+    (tmp_path / name).touch()
+  assert weight_files.files_of(str(tmp_path)) == [
+      tmp_path / names[i] for i in used]
 
 
 def test_the_content_of_a_file_identifies_a_run(tmp_path, weights):
@@ -316,6 +342,31 @@ def test_weights_of_a_network_of_your_own(tmp_path):
     read()
   with pytest.raises(mj.UserError, match='^path must name a file of weights'):
     mj.read_weights('none.pt', mj.from_flax(Own()), images)
+
+
+class Flat(nn.Module):
+
+  @nn.compact
+  def __call__(self, x_BHWC):
+    return nn.Dense(5, name='fc')(x_BHWC.reshape(len(x_BHWC), -1))
+
+
+def test_a_layer_after_flattened_images_needs_another_order(tmp_path):
+  """The function is that of docs/pretrained.md."""
+  rng, (height, width, channels) = np.random.default_rng(0), (2, 4, 3)
+  x_BCHW = rng.normal(size=(2, channels, height, width)).astype(np.float32)
+  w, b = (rng.normal(size=shape).astype(np.float32) for shape in (
+      (5, channels * height * width), 5))
+  safetensors.numpy.save_file(
+      {'fc.weight': w, 'fc.bias': b}, tmp_path / 'flat.safetensors')
+  pixels_first = lambda x, shape: x if x.ndim == 1 else x.reshape(
+      len(x), channels, height, width).transpose(0, 2, 3, 1).reshape(len(x), -1)
+  model, inputs = mj.from_flax(Flat()), x_BCHW.transpose(0, 2, 3, 1)
+  variables = mj.read_weights(tmp_path / 'flat.safetensors', model, inputs,
+                              {'fc': ('fc', pixels_first)})
+  outputs, _ = model.apply(variables, inputs, jnp.ones(2), train=False)
+  np.testing.assert_allclose(
+      outputs.logits, x_BCHW.reshape(2, -1) @ w.T + b, rtol=1e-4, atol=1e-5)
 
 
 def saved(path, pickled, **storages):

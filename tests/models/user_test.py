@@ -126,6 +126,26 @@ def test_outputs_of_16_bits_become_float32():
         jnp.zeros(2, int), 3, model)
 
 
+class Counts(nn.Module):
+  """Counts its calls in an integer."""
+
+  @nn.compact
+  def __call__(self, x):
+    calls = self.variable('counts', 'calls', lambda: jnp.int32(0))
+    calls.value += 1
+    return nn.Dense(3)(x)
+
+
+@pytest.mark.parametrize('network, words', [
+    (Counts(), 'counts/calls of int32'),
+    (nn.Dense(3, param_dtype=jnp.bfloat16), 'kernel of bfloat16')])
+def test_what_is_averaged_is_float32(network, words):
+  federation = tiny_federation.make(model=mj.from_flax(network))
+  with pytest.raises(mj.UserError, match=(
+      f'must have parameters and state of float32.*{words}')):
+    mj.Simulation(federation)
+
+
 def test_errors_of_values_in_python_keep_their_traceback():
   class Broken(nn.Module):
     @nn.compact
