@@ -132,13 +132,15 @@ class Counts(nn.Module):
   @nn.compact
   def __call__(self, x):
     calls = self.variable('counts', 'calls', lambda: jnp.int32(0))
-    calls.value += 1
-    return nn.Dense(3)(x)
+    if self.is_mutable_collection('counts'):
+      calls.value += 1
+    return nn.Dense(2)(x)
 
 
 @pytest.mark.parametrize('network, words', [
     (Counts(), 'counts/calls of int32'),
-    (nn.Dense(3, param_dtype=jnp.bfloat16), 'kernel of bfloat16')])
+    (nn.Dense(2, dtype=jnp.float32, param_dtype=jnp.bfloat16),
+     'kernel of bfloat16')])
 def test_what_is_averaged_is_float32(network, words):
   federation = tiny_federation.make(model=mj.from_flax(network))
   with pytest.raises(mj.UserError, match=(
