@@ -135,8 +135,8 @@ def with_server_optimizer(algorithm: Algorithm,
   Args:
     algorithm: any algorithm.
     optimizer: an optax transformation; or a function that returns one for
-      View.hparams, whose initial state must not depend on the values;
-      None returns the algorithm unchanged.
+      View.hparams, whose initial state must not depend on the values, which
+      are NaN when it is made; None returns the algorithm unchanged.
 
   Examples:
     >>> fedavgm = moon_jax.with_server_optimizer(
@@ -150,6 +150,8 @@ def with_server_optimizer(algorithm: Algorithm,
         '', 'a server optimizer must be a transformation of optax, such as '
         'optax.adam(0.01)', repr(optimizer), f'{setting("server")} takes names')
   make = optimizer if callable(optimizer) else lambda hparams: optimizer
+  unknown = collections.defaultdict(
+      lambda: math.nan, dict.fromkeys(algorithm.hparams, math.nan))
 
   def step(variables, opt_state, following, call):
     params = variables['params']
@@ -160,6 +162,6 @@ def with_server_optimizer(algorithm: Algorithm,
 
   return wrap(
       algorithm, 'with_server_optimizer', step=step,
-      # Numbers of the run are not known yet: a state that has one is NaN.
-      init_server=lambda variables: make(collections.defaultdict(
-          lambda: math.nan, algorithm.hparams)).init(variables['params']))
+      # Runs of a program may differ in hyperparameters and begin alike: none
+      # is known yet, and a state that depends on one is NaN.
+      init_server=lambda variables: make(unknown).init(variables['params']))

@@ -31,8 +31,8 @@ def make(specs: Sequence[RoundSpec], mesh: Mesh,
   `moon_jax.engine.state.init` describes `jitted`.
 
   Raises:
-    UserError: if `init_variables` are not those of the network, or client
-      state cannot be on disk.
+    UserError: if `init_variables` are not those of the network, server state
+      has NaN, or client state cannot be on disk.
   """
   fills = list(map(_fill_fn, specs, directories))
   sizes = [spec.federation.num_clients for spec in specs]
@@ -47,6 +47,7 @@ def make(specs: Sequence[RoundSpec], mesh: Mesh,
         [spec.federation.seed for spec in specs], first.program.model,
         first.program.algorithm, max(sizes), first.example,
         _init_variables(first), fill, jitted, first.program.topology)
+  _check_server(state.server)
   stores = state.clients
   if first.program.algorithm.draws_per_client:  # C is that of the largest run
     stores = [
@@ -54,6 +55,15 @@ def make(specs: Sequence[RoundSpec], mesh: Mesh,
             x_RC[run:run + 1, :size]), state.clients)
         for run, size in enumerate(sizes)]
   return state_lib.placed(state._replace(clients=()), mesh), stores
+
+
+def _check_server(server):
+  for name, x in _by_name(server).items():
+    require(not jnp.issubdtype(x.dtype, jnp.inexact)
+            or not np.isnan(np.asarray(x)).any(), '',
+            'the initial state of a server must have no NaN', f'NaN in {name}',
+            'That of a server optimizer must not depend on hyperparameters, '
+            'which are not known yet: give it a constant')
 
 
 def _fill_fn(spec, directory):

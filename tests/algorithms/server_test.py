@@ -8,7 +8,7 @@ import pytest
 from moon_jax.algorithms import privacy, server
 from moon_jax.algorithms.base import Message
 from moon_jax.config import Config
-from moon_jax.errors import DivergedError
+from moon_jax.errors import UserError
 from moon_jax.methods import registry
 from moon_jax.simulation.simulation import Simulation
 from support import tiny_federation
@@ -127,17 +127,24 @@ def test_server_optimizers_see_what_the_run_sets():
       optax.sgd(.25, momentum=.5), {}))
 
 
-def test_a_state_of_a_server_optimizer_may_hold_a_number_of_the_algorithm():
-  """One of the run is not known when it is made: NaN instead of a guess."""
-  def model(algorithm, make):
+def test_an_initial_state_must_not_depend_on_hyperparameters():
+  """Runs of one program may differ in them, and begin with one state."""
+  sgd = optax.inject_hyperparams(optax.sgd)
+  for name in 'step', 'learning_rate':  # of the algorithm, and of the run
+    algorithm = server.with_server_optimizer(
+        fedavg()._replace(hparams={'step': .5}),
+        lambda hparams, name=name: sgd(hparams[name]))
+    with pytest.raises(UserError, match='NaN in own.*give it a constant'):
+      Simulation(tiny_federation.make(algorithm=algorithm))
+
+
+def test_an_initial_state_may_hold_constants():
+  def model(optimizer):
     simulation = Simulation(tiny_federation.make(
-        algorithm=server.with_server_optimizer(algorithm, make)))
+        algorithm=server.with_server_optimizer(fedavg(), optimizer)))
     simulation.run(1)
     return simulation.global_model()
 
-  sgd = optax.inject_hyperparams(optax.sgd)
   jax.tree.map(np.testing.assert_allclose, model(
-      fedavg()._replace(hparams={'step': .5}), lambda hparams: sgd(
-          hparams['step'])), model(fedavg(), optax.sgd(.5)))
-  with pytest.raises(DivergedError):
-    model(fedavg(), lambda hparams: sgd(hparams['learning_rate']))
+      lambda hparams: optax.inject_hyperparams(optax.sgd)(.5)), model(
+          optax.sgd(.5)))
