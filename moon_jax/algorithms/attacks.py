@@ -4,6 +4,7 @@ Hostile clients train as the others do. At the server, before its rule, an
 attack replaces their updates u_i = w_i - w^t; it may read those of all honest
 clients of the round, with mean m and standard deviation s of each coordinate,
 both without weights. If a round has no honest client, m and s are those of all.
+With several server models, clients of a round are those of one model.
 
 Label flips and backdoors act on data instead: `moon_jax.label_shift.flipped`,
 `moon_jax.algorithms.backdoor`.
@@ -37,12 +38,15 @@ class Attack(NamedTuple):
     num_attackers: number of hostile clients.
     num_clients: number of clients, of whom they are drawn.
     hparams: the seed of the draw, which runs of one program may differ in.
+    reads_others: whether it reads the updates of honest clients. It is refused
+      where each model has the update of one client.
   """
 
   craft: Craft
   num_attackers: int
   num_clients: int
   hparams: Mapping[str, float] = types.MappingProxyType({})
+  reads_others: bool = False
 
   def apply(self, rows: updates.Rows, hparams: Mapping[str, Any],
             key: jax.Array) -> jax.Array:
@@ -84,7 +88,8 @@ def make(craft: Craft, num_attackers: int, num_clients: int,
   require(0 <= num_attackers <= num_clients, 'num_attackers', 'must be from 0 '
           f'to num_clients={num_clients}', num_attackers, 'Change it')
   return Attack(craft, num_attackers, num_clients,
-                {'attack_seed': attackers.as_hparam(seed)})
+                {'attack_seed': attackers.as_hparam(seed)},
+                getattr(craft, 'reads_others', False))
 
 
 def label_flip() -> None:
@@ -145,8 +150,8 @@ def inner_product(epsilon: Positive = 2.0) -> Craft:
   Args:
     epsilon: multiple of the mean m of honest updates, reversed.
   """
-  return lambda u_JD, is_honest_J, is_hostile_J, key_J: (
-      -epsilon * _moments(u_JD, is_honest_J)[0])
+  return _reading(lambda u_JD, is_honest_J, is_hostile_J, key_J: (
+      -epsilon * _moments(u_JD, is_honest_J)[0]))
 
 
 @checked
@@ -173,7 +178,7 @@ def little_is_enough(z: NonNegative = 0.0) -> Craft:
         jnp.clip(probability(n, b), 0.5, _LARGEST))
     return m_D - (z or z_max) * s_D
 
-  return craft
+  return _reading(craft)
 
 
 def probability(n: Any, b: Any) -> Any:
@@ -216,6 +221,12 @@ def min_max(direction: Literal['std', 'unit', 'sign'] = 'std') -> Craft:
     gamma_J = jnp.sqrt(jnp.maximum(half_J**2 + rest_J, 0)) - half_J
     return m_D + jnp.min(jnp.where(is_honest_J, gamma_J, jnp.inf)) * p_D
 
+  return _reading(craft)
+
+
+def _reading(craft):
+  """Marks a function that reads the updates of honest clients."""
+  craft.reads_others = True
   return craft
 
 

@@ -27,7 +27,7 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax import errors, trees, user_code
-from moon_jax.algorithms import matching
+from moon_jax.algorithms import matching, order
 from moon_jax.algorithms.attacks import Attack
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.algorithms.updates import (
@@ -67,6 +67,8 @@ class Rule(NamedTuple):
       could make running statistics invalid, such as a variance negative.
     trusted: a client that must be honest and in each round; None if none must.
     reads_model: whether `apply` has a fourth argument, the global model.
+    compares: whether it compares or matches updates, as a median does. It is
+      refused where each model has the update of one client.
   """
 
   apply: Callable[..., tuple[jax.Array, Any, dict[str, Any]]]
@@ -75,6 +77,7 @@ class Rule(NamedTuple):
   is_for_parameters: bool = False
   trusted: int | None = None
   reads_model: bool = False
+  compares: bool = False
 
 
 # How many clients of a round are hostile; a run has an estimate.
@@ -93,7 +96,8 @@ def median() -> Rule:
   https://arxiv.org/abs/1803.01498, option I. It is the mean of both middle
   values if n is even.
   """
-  return _stateless(lambda rows: _median(rows.u_JD, rows.is_received_J))
+  return _stateless(
+      lambda rows: _median(rows.u_JD, rows.is_received_J), compares=True)
 
 
 @checked
@@ -113,7 +117,7 @@ def trimmed_mean(byzantine: _Byzantine = 1) -> Rule:
     is_kept_J = (j >= byzantine) & (j < n - byzantine)
     return mean_of(_sorted(u_JD, is_received_J), is_kept_J)
 
-  return _stateless(apply, 2 * byzantine + 1)
+  return _stateless(apply, 2 * byzantine + 1, compares=True)
 
 
 def krum(byzantine: _Byzantine = 1) -> Rule:
@@ -210,7 +214,7 @@ def geometric_median(iterations: Count = 3, nu: Positive = 1e-6) -> Rule:
 
     return lax.fori_loop(0, iterations, step, weighted_sum(p_J, u_JD))
 
-  return _stateless(apply)
+  return _stateless(apply, compares=True)
 
 
 @checked
@@ -297,7 +301,8 @@ def dnc(byzantine: _Byzantine = 1, iterations: Count = 1,
     is_kept_J = lax.fori_loop(0, iterations, filtered, is_received_J)
     return mean_of(u_JD, is_kept_J), state, excluded(rows, is_kept_J)
 
-  return Rule(apply, iterations * math.floor(remove * byzantine) + 1)
+  return Rule(
+      apply, iterations * math.floor(remove * byzantine) + 1, compares=True)
 
 
 @checked
@@ -433,7 +438,7 @@ def matched(reference: Literal['global', 'client'] = 'global',
     return weighted_sum(rows.weight_J, u_JD), state, {'units_moved': jnp.mean(
         is_moved_JN, where=rows.is_received_J[:, None])}
 
-  return Rule(apply, reads_model=True)
+  return Rule(apply, reads_model=True, compares=True)
 
 
 def masked(q_JD: jax.Array, is_received_J: jax.Array, client_J: jax.Array,
@@ -503,6 +508,10 @@ def with_rule(algorithm: Algorithm, rule: Rule, attack: Attack | None = None,
         rule, rows)
     return Message(moved(variables, update_D)), state, metrics
 
+  if rule.compares:
+    algorithm = order.made(algorithm, 'rule_that_compares')
+  if attack is not None and attack.reads_others:
+    algorithm = order.made(algorithm, 'attack_that_reads')
   needs: dict[str, Any] = (
       {} if cohort_size is None else {'cohort_size': cohort_size})
   if rule.trusted is not None:
@@ -538,8 +547,9 @@ def excluded(rows: Rows, is_used_J: jax.Array) -> dict[str, jax.Array]:
       rows.is_received_J & ~is_used_J, rows.client_J, -1)}
 
 
-def _stateless(apply, min_received=1):
-  return Rule(lambda rows, state, key: (apply(rows), state, {}), min_received)
+def _stateless(apply, min_received=1, compares=False):
+  return Rule(lambda rows, state, key: (apply(rows), state, {}), min_received,
+              compares=compares)
 
 
 def _sorted(u_JD, is_in_J):

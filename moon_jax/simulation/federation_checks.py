@@ -416,15 +416,38 @@ def check_server_models(
   require('num_clients' not in algorithm.needs, 'algorithm', 'must not depend '
           f'on the number of clients {several}, each trained by some of them',
           algorithm.source or 'one that does', 'Use fedavg, fedprox or moon')
-  least = algorithm.min_received
-  require(least == 1, 'aggregation', 'must work with a single message '
-          f'{several}', f'a rule that needs {least}', 'Use average or median')
+  _check_messages(topology, algorithm, several)
   require(not topology.num_clients or not new_clients, 'new_clients',
           'must be empty with a topology that has no model for them',
           f'{new_clients:g}', 'Remove them, or use ifca')
   require(topology.begin is None or not is_initialized, initial, 'must not be '
           'given with a topology whose models begin differently', '',
           'Remove it')
+
+
+def _check_messages(topology, algorithm, several):
+  """Checks what acts on the messages that a model receives."""
+  least, made_of = algorithm.min_received, algorithm.made_of
+  has_one = not topology.has_server or (
+      topology.is_fixed and topology.num_models == topology.num_clients)
+  of_one = 'norm_clipping' if has_one else 'median'
+  require(least == 1, 'aggregation', 'must work with a single message '
+          f'{several}', f'a rule that needs {least}',
+          f'Use average or {of_one}')
+  require(topology.has_server or 'with_compression' not in made_of, 'compress',
+          'must be none where clients send each other whole models',
+          'with_compression', 'Remove it')
+  if not has_one:
+    return
+  alone = 'where each model has the update of one client'
+  require('rule_that_compares' not in made_of, 'aggregation',
+          f'must not compare updates {alone}', 'a rule that does',
+          f'Use average, {of_one} or centred_clipping')
+  require('with_fednova' not in made_of, 'algorithm',
+          f'must not weigh updates {alone}', 'fednova', 'Use fedavg')
+  require('attack_that_reads' not in made_of, 'attack',
+          f'must not read the updates of others {alone}',
+          'one that does', 'Use sign_flip, scaling or gaussian')
 
 
 def _check_staleness(federation):

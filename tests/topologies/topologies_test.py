@@ -312,7 +312,55 @@ def test_parts_that_need_one_model_are_refused(changes, words):
     federation(**{'topology': TOPOLOGIES['clusters'], **changes})
 
 
+ONE_EACH = {'ring': TOPOLOGIES['ring'], 'edges': mj.topologies.hierarchical(
+    NUM_CLIENTS, NUM_CLIENTS)}
+
+
+def with_attack(craft, rule=None):
+  return mj.robust.with_rule(
+      fed.fedavg(), rule or mj.robust.mean(),
+      mj.attacks.make(craft, 1, NUM_CLIENTS))
+
+
+@pytest.mark.parametrize('name', ONE_EACH)
+@pytest.mark.parametrize('algorithm, words', [
+    *((mj.robust.with_rule(fed.fedavg(), rule), 'must not compare updates')
+      for rule in (
+          mj.robust.median(), mj.robust.trimmed_mean(0),
+          mj.robust.geometric_median(), mj.robust.dnc(0),
+          mj.robust.matched())),
+    (mj.robust.with_rule(fed.fedavg(), mj.robust.secure_sum()),
+     'rule that needs 2. Use average or norm_clipping'),
+    (mj.fednova(), 'must not weigh updates'),
+    *((with_attack(craft), 'must not read the updates of others')
+      for craft in (mj.attacks.inner_product(), mj.attacks.min_max(),
+                    mj.attacks.little_is_enough()))])
+def test_models_of_one_client_have_nothing_to_compare(name, algorithm, words):
+  with pytest.raises(mj.UserError, match=words):
+    federation(ONE_EACH[name], algorithm=algorithm)
+
+
+def test_what_acts_on_one_update_goes_with_models_of_one_client():
+  """And what compares, with clusters of as many models as clients."""
+  for craft in (mj.attacks.sign_flip(), mj.attacks.scaling(),
+                mj.attacks.gaussian()):
+    for rule in (mj.robust.mean(), mj.robust.norm_clipping(),
+                 mj.robust.centred_clipping(), mj.robust.majority_vote()):
+      federation(TOPOLOGIES['ring'], algorithm=with_attack(craft, rule))
+  federation(mj.topologies.ifca(NUM_CLIENTS), algorithm=with_attack(
+      mj.attacks.min_max(), mj.robust.median()))
+
+
+def test_clients_that_send_each_other_whole_models_do_not_compress():
+  algorithm = mj.compress.with_compression(mj.fedavg(), mj.compress.sign())
+  federation(ONE_EACH['edges'], algorithm=algorithm)
+  with pytest.raises(mj.UserError, match='compress must be none'):
+    federation(ONE_EACH['ring'], algorithm=algorithm)
+
+
 @pytest.mark.parametrize('settings, words', [
+    ({'topology': 'gossip', 'attack': 'min_max'}, 'attack must not read'),
+    ({'topology': 'gossip', 'compress': 'sign'}, 'compress must be none'),
     ({'clock': 'lognormal', 'rounds': 'fedbuff(concurrency=3, buffer_size=2)'},
      'rounds must be synchronous with 2 server models'),
     ({'privacy': 'client(clip=1)', 'weighting': 'uniform'},
