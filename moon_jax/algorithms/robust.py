@@ -398,7 +398,8 @@ def secure_sum(limit: Annotated[float, Ge(1e-6), Le(1e6)] = 8.0,
         jnp.linalg.norm(mean_D), TINY)
     return update_D, state, {'secure_error': error}
 
-  return Rule(apply, min_received=2)
+  # Rounding makes small variances negative.
+  return Rule(apply, min_received=2, is_for_parameters=True)
 
 
 @checked

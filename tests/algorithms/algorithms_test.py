@@ -154,7 +154,8 @@ def shared(name):
       is_changed=not {'attack', 'compress', 'rounds'}.isdisjoint(setting),
       has_state=not is_private and setting.get(
           'aggregation') not in (
-              'majority_vote', 'fltrust', 'centred_clipping'))
+              'majority_vote', 'fltrust', 'centred_clipping',
+              'secure_sum(bits=20)'))
 
 
 SETTINGS = {'-'.join(map(str, setting.values())): setting for setting in [

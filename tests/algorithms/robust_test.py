@@ -532,7 +532,8 @@ def test_methods_that_send_more_are_refused():
 
 
 @pytest.mark.parametrize('rule', [
-    robust.majority_vote(), robust.fltrust(), robust.centred_clipping()])
+    robust.majority_vote(), robust.fltrust(), robust.centred_clipping(),
+    robust.secure_sum()])
 def test_rules_that_could_make_variances_negative_refuse_them(rule):
   with pytest.raises(UserError, match='rule needs a network without running'):
     fed.Federation(robust.with_rule(fed.fedavg(), rule),
