@@ -78,9 +78,12 @@ def assignment(cost_NN: jax.Array) -> jax.Array:
   implementing 2D rectangular assignment algorithms, 2016,
   https://doi.org/10.1109/TAES.2016.140952. u and v are its dual variables. It
   is in JAX so that the compiled round needs no call of the host, with which it
-  could not be cached.
+  could not be cached. NaN counts as 0, and numbers that would overflow as the
+  largest that do not: no search would end at a distance that is not finite.
   """
   size = len(cost_NN)
+  largest = jnp.finfo(cost_NN.dtype).max / (4 * size)
+  cost_NN = jnp.clip(jnp.nan_to_num(cost_NN), -largest, largest)
   none_N = jnp.full(size, -1)
 
   def search(state):

@@ -135,6 +135,19 @@ def test_assignments_are_those_of_scipy(size):
         cost[rows, expected].sum(), rel=1e-6)
 
 
+@pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf, 3e38])
+def test_assignments_end_for_any_numbers(value):
+  random = np.random.default_rng(0)
+  costs = random.normal(size=(20, 6, 6)).astype(np.float32)
+  is_changed = random.uniform(size=costs.shape) < np.linspace(
+      .03, 1, 20)[:, None, None]
+  signs = random.choice([-1, 1], costs.shape) if np.isfinite(value) else 1
+  costs = np.where(is_changed, np.float32(value) * signs, costs)
+  found = np.asarray(jax.jit(jax.vmap(matching.assignment))(
+      costs.astype(np.float32)))
+  assert all(sorted(columns) == [*range(6)] for columns in found)
+
+
 @pytest.mark.parametrize('name', [pytest.param(
     name, marks=[pytest.mark.long] * (name == 'simple_cnn'))
                                   for name in NETWORKS])
