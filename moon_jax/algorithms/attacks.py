@@ -23,6 +23,7 @@ from moon_jax.config.parts import checked, NonNegative, Positive
 from moon_jax.data import attackers
 from moon_jax.errors import require, UserError
 
+_DRAW = 0x6174746b  # folded into the key of a round, whose other draws differ
 _LARGEST = 0.9999  # probability for z of hostile majorities, 3.7 deviations
 
 # (updates_JD, is_honest_J, is_hostile_J, key_J) -> what hostile rows send,
@@ -57,6 +58,7 @@ class Attack(NamedTuple):
     is_hostile_J = is_received_J & is_attacker_C[client_J]
     is_honest_J = is_received_J & ~is_hostile_J
     is_read_J = jnp.where(jnp.any(is_honest_J), is_honest_J, is_received_J)
+    key = jax.random.fold_in(key, _DRAW)
     key_J = jax.vmap(lambda client: jax.random.fold_in(key, client))(client_J)
     crafted = self.craft(u_JD, is_read_J, is_hostile_J, key_J)
     try:

@@ -407,6 +407,15 @@ def test_noise_belongs_to_the_client():
   assert abs(noise.std() - 3) < .2 and abs(noise.mean()) < .3
 
 
+def test_noise_is_no_draw_of_a_topology():
+  """`topologies.graphs.recipients` folds small numbers into the same key."""
+  found, _ = attacked(
+      attacks.gaussian(), np.zeros((6, 5), np.float32), np.ones(6, bool), 6)
+  others = [jax.random.normal(jax.random.fold_in(jax.random.key(0), i), 5)
+            for i in range(6)]
+  assert not np.isclose(found[:, None], others).all(-1).any()
+
+
 def test_attackers_are_drawn_from_the_seed():
   draws = [np.flatnonzero(attackers.drawn(3, 20, seed)).tolist()
            for seed in range(9)]
