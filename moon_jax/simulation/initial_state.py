@@ -31,8 +31,8 @@ def make(specs: Sequence[RoundSpec], mesh: Mesh,
   `moon_jax.engine.state.init` describes `jitted`.
 
   Raises:
-    UserError: if `init_variables` are not those of the network, server state
-      has NaN, or client state cannot be on disk.
+    UserError: if `init_variables` are not those of the network, the state of
+      a server optimizer has NaN, or client state cannot be on disk.
   """
   fills = list(map(_fill_fn, specs, directories))
   sizes = [spec.federation.num_clients for spec in specs]
@@ -47,7 +47,8 @@ def make(specs: Sequence[RoundSpec], mesh: Mesh,
         [spec.federation.seed for spec in specs], first.program.model,
         first.program.algorithm, max(sizes), first.example,
         _init_variables(first), fill, jitted, first.program.topology)
-  _check_server(state.server)
+  if 'with_server_optimizer' in first.program.algorithm.made_of:
+    _check_server(state.server)
   stores = state.clients
   if first.program.algorithm.draws_per_client:  # C is that of the largest run
     stores = [
@@ -61,9 +62,9 @@ def _check_server(server):
   for name, x in _by_name(server).items():
     require(not jnp.issubdtype(x.dtype, jnp.inexact)
             or not np.isnan(np.asarray(x)).any(), '',
-            'the initial state of a server must have no NaN', f'NaN in {name}',
-            'That of a server optimizer must not depend on hyperparameters, '
-            'which are not known yet: give it a constant')
+            'the initial state of a server optimizer must have no NaN, as '
+            'hyperparameters are when it is made', f'NaN in {name}',
+            'Give it a constant')
 
 
 def _fill_fn(spec, directory):
