@@ -37,8 +37,8 @@ Result = dict[str, Any] | DivergedError
 
 _SAVE_SECONDS = 30.  # after which a round is saved, if that is cheap:
 _SAVE_SHARE = .02  # the most of the time that such saves take
-_DECIDING = ('round', *(f'{part}_{measure}' for part in ('validation', 'test')
-                        for measure in ('accuracy', 'loss')))  # of a line
+_DECIDING = 'round', *(  # of a line
+    name for names in summary_lib.MEASURES.values() for name in names)
 
 
 class Recorder:

@@ -29,6 +29,9 @@ from moon_jax.view.text import duration
 
 _OUTPUTS = {'classification': 'classes', 'tokens': 'next tokens',
             'multilabel': 'labels', 'regression': 'targets'}
+# Those of one part in a line decide, never those of the models of clients.
+MEASURES = {part: (f'{part}_accuracy', f'{part}_loss')
+            for part in ('validation', 'test')}
 
 
 def measure(line: dict[str, Any], part: str = 'test') -> str | None:
@@ -126,7 +129,7 @@ def is_stopped(config: Config, lines: list[dict[str, Any]]) -> bool:
     return False
   start = max(best['round'], config.early_stopping_after)
   return config.early_stopping <= sum(
-      any(name.startswith('validation_') for name in line)
+      any(name in line for name in MEASURES['validation'])
       for line in lines if line['round'] > start)
 
 

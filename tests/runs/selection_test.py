@@ -39,6 +39,15 @@ def test_an_evaluation_that_is_not_finite_counts_but_is_not_the_best():
   assert not summary.is_stopped(Config(early_stopping=3), lines)
 
 
+def test_an_evaluation_of_the_models_of_clients_is_none_of_the_global_model():
+  lines = lines_of(.5, None, .4, None)
+  for line in lines:
+    line['validation_personal_accuracy'] = .3
+  config = Config(early_stopping=2)
+  assert not summary.is_stopped(config, lines)
+  assert 'stopped_early' not in summary.validation_fields(config, lines)
+
+
 @pytest.mark.parametrize('accuracies, best, since', [
     ((), None, 0), ((None, None), None, 0), ((.5,), 1, 0),
     ((.5, .7, .7), 2, 1), ((.5, None, .7, None, .6, .7, .1), 3, 3)])
