@@ -14,15 +14,16 @@ _READ = 'method', 'rounds_done', 'metric', 'value', 'is_trial', 'workdir'
 class Tuning(NamedTuple):
   """What a tuning has written."""
 
-  path: pathlib.Path  # of its table of trials
+  path: pathlib.Path  # of its table of trials, or before of their directories
   rows: list[dict[str, str]]
   report: list[str]  # lines
 
   def trials(self) -> set[pathlib.Path]:
     """Returns the directories of its trials, without those trained again."""
     root = self.path.parents[2].resolve()
-    return {root / pathlib.Path(row['workdir']).name
-            for row in self.rows if row['is_trial'] == 'True'}
+    return {root / name for name in [*begun(self.path.parent), *(
+        pathlib.Path(row['workdir']).name for row in self.rows
+        if row['is_trial'] == 'True')]}
 
 
 def find(arguments: Sequence[str]) -> tuple[list[pathlib.Path], list[Tuning]]:
@@ -46,16 +47,33 @@ def find(arguments: Sequence[str]) -> tuple[list[pathlib.Path], list[Tuning]]:
   return [path for path in paths if path.resolve() not in trials], tunings
 
 
+def begun(path: pathlib.Path) -> list[str]:
+  """Returns the names of directories of trials, also of those that train."""
+  file = path / 'trials.txt'
+  return file.read_text('utf-8', 'replace').splitlines() if (
+      file.exists()) else []
+
+
 def _beside(root: pathlib.Path) -> Iterable[Tuning]:
   """Yields the tunings whose trials are in a directory."""
-  for path in sorted(root.glob('tuning/*/tune.csv')):
-    try:
-      with open(path, newline='', encoding='utf-8') as lines:
-        rows = list(csv.DictReader(lines))
-        if any(name not in row for row in rows for name in _READ):
-          raise ValueError(f'lines without {", ".join(_READ)}')
-      report = (path.parent / 'tune.txt').read_text(encoding='utf-8')
-    except (OSError, ValueError) as error:
-      raise UserError('', f'{path} must be a table of trials', error,
-                      'Repeat the command that has written it') from error
-    yield Tuning(path, rows, report.splitlines())
+  for place in sorted(root.glob('tuning/*')):
+    if (place / 'tune.csv').exists():
+      yield _read(place / 'tune.csv')
+    elif names := begun(place):
+      yield Tuning(place / 'trials.txt', [], [
+          f'{place.name}: {len(names)} trials so far; the tuning has not '
+          'finished'])
+
+
+def _read(path):
+  """Reads a tuning that has finished."""
+  try:
+    with open(path, newline='', encoding='utf-8') as lines:
+      rows = list(csv.DictReader(lines))
+      if any(name not in row for row in rows for name in _READ):
+        raise ValueError(f'lines without {", ".join(_READ)}')
+    report = (path.parent / 'tune.txt').read_text(encoding='utf-8')
+  except (OSError, ValueError) as error:
+    raise UserError('', f'{path} must be a table of trials', error,
+                    'Repeat the command that has written it') from error
+  return Tuning(path, rows, report.splitlines())

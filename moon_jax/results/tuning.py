@@ -15,8 +15,9 @@ def sections(tunings: Sequence[Tuning]) -> list[str | Figure]:
   made: list[str | Figure] = []
   for tuning in tunings:
     made += [f'## Tuning {tuning.path.parent.name}',
-             '\n'.join(['```text', *tuning.report, '```']),
-             _figure(tuning.rows, f'tuning-{len(made)}')]
+             '\n'.join(['```text', *tuning.report, '```'])]
+    if tuning.rows:
+      made.append(_figure(tuning.rows, f'tuning-{len(made) - 2}'))
   return made
 
 

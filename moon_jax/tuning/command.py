@@ -1,6 +1,7 @@
 """Tuning from the command line: `moon-jax train --tune=...`."""
 
 from collections.abc import Callable, Sequence
+import functools
 import hashlib
 import itertools
 import pathlib
@@ -104,12 +105,13 @@ class Tuning:
   def run(self, max_runs: int) -> None:
     """Tunes, prints the trials and the report, and writes them."""
     start = time.perf_counter()
+    path = self._path()
     found = train_lib.train(
-        self.arms, self._metric, self._num_seeds, self._root, max_runs)
+        self.arms, self._metric, self._num_seeds, self._root, max_runs,
+        functools.partial(report.begin, path))
     trials = report.frame(*found)
     text = (f'{report.text(self.arms, *found)}\n'
             f'this command took {time.perf_counter() - start:.0f} s')
-    path = self._path()
     report.write(path, trials, text)
     shown = trials.drop(columns=['is_trial', 'chosen', 'workdir']).to_string(
         index=False, na_rep='', float_format='{:.4g}'.format)

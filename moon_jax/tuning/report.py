@@ -6,7 +6,7 @@ import statistics
 import typing
 
 from moon_jax.errors import UserError
-from moon_jax.results import stats
+from moon_jax.results import stats, trials
 from moon_jax.runs import directory as directory_lib
 from moon_jax.runs import values
 from moon_jax.tuning import search
@@ -134,12 +134,22 @@ def frame(tried: Sequence[Tried], again: Sequence[Tried]) -> 'pd.DataFrame':
       for rows, is_trial in ((ordered, True), (again, False)) for x in rows])
 
 
-def write(path: pathlib.Path, trials: 'pd.DataFrame', report: str) -> None:
+def begin(path: pathlib.Path, directories: Sequence[pathlib.Path]) -> None:
+  """Adds the directories of trials to trials.txt, before they train."""
+  names = {*trials.begun(path), *(one.name for one in directories)}
+  _write(path, {'trials.txt': ''.join(f'{name}\n' for name in sorted(names))})
+
+
+def write(path: pathlib.Path, table: 'pd.DataFrame', report: str) -> None:
   """Writes tune.csv, a row per trial, and tune.txt, the report."""
+  _write(path, {'tune.csv': table.to_csv(index=False),
+                'tune.txt': f'{report}\n'})
+
+
+def _write(path, contents):
   try:
     path.mkdir(parents=True, exist_ok=True)
-    for name, content in (('tune.csv', trials.to_csv(index=False)),
-                          ('tune.txt', f'{report}\n')):
+    for name, content in contents.items():
       directory_lib.write_atomically(path / name, content.encode())
   except OSError as error:
     raise UserError(f'workdir={path.parent.parent}', 'must be writable',

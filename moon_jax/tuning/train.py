@@ -8,6 +8,7 @@ together; a run that has stopped is replaced by another (`Program.replace`).
 
 from collections.abc import Callable, Mapping, Sequence
 import functools
+import pathlib
 from typing import Any, NamedTuple
 
 from moon_jax.config import Config
@@ -242,7 +243,8 @@ def check(arms: Sequence[Arm], metric: str) -> None:
 
 
 def train(arms: Sequence[Arm], metric: str = '', num_seeds: int = 3,
-          root: str = 'runs', max_runs: int = 0
+          root: str = 'runs', max_runs: int = 0,
+          begin: Callable[[list[pathlib.Path]], None] = lambda _: None
           ) -> tuple[list[Tried], list[Tried]]:
   """Tunes arms, and trains what was chosen with new seeds.
 
@@ -257,6 +259,7 @@ def train(arms: Sequence[Arm], metric: str = '', num_seeds: int = 3,
       seed of the arm.
     root: directory of the work directories.
     max_runs: the most runs that train together; 0 for as many as fit.
+    begin: called with the directories of trials before they train.
 
   Returns:
     What was tried, each with its most rounds; and what was trained again, whose
@@ -272,12 +275,12 @@ def train(arms: Sequence[Arm], metric: str = '', num_seeds: int = 3,
     if len(groups) > 1:
       print(f'{i} of {len(groups)}: tunes '
             f'{", ".join(arm.name for arm in group)}', flush=True)
-    found = _train(group, metric, num_seeds, root, max_runs, call)
+    found = _train(group, metric, num_seeds, root, max_runs, begin, call)
     tried, again = tried + found[0], again + found[1]
   return tried, again
 
 
-def _train(arms, metric, num_seeds, root, max_runs, call):
+def _train(arms, metric, num_seeds, root, max_runs, begin, call):
   tried: dict[tuple[str, str], Tried] = {}
 
   def again(arm, settings):
@@ -295,13 +298,14 @@ def _train(arms, metric, num_seeds, root, max_runs, call):
   first_asked = [(arm, trial) for arm in arms for trial in arm.tuner.ask()]
   pool = Pool(room if num_seeds else tuple)
 
-  def trained(trials):
+  def trained(trials, begin=lambda _: None):
     runs = Trials(trials, root, call, pool)
+    begin([run.workdir.path for run in runs.runs])
     runs.train(max_runs=max_runs)
     return runs.tried(metric)
 
   while batch := [(arm, trial) for arm in arms for trial in arm.tuner.ask()]:
-    for (arm, trial), x in zip(batch, trained(batch)):
+    for (arm, trial), x in zip(batch, trained(batch, begin)):
       arm.tuner.tell(trial, x.trial.value)
       tried[arm.name, str(trial.settings)] = x
   chosen = [x for arm in arms if (best := arm.tuner.best)

@@ -140,6 +140,11 @@ def test_a_killed_tuning_chooses_the_same_whatever_the_test_accuracy(
     number, whole, tmp_path, monkeypatch):
   with small_runs.ended_at_call(Workdir, 'append_metrics', number, Killed()):
     inline.run(*TUNED, cwd=tmp_path)
+  done = inline.run('show', 'runs', f'--out={tmp_path}/out', cwd=tmp_path,
+                    module='moon_jax')
+  assert done.status == 0, done.err
+  assert '4 trials so far; the tuning has not finished' in done.out
+  assert (' of digits' in done.out) == (number > 8)  # a new seed, no trial
   test = Evaluator.test
 
   def with_other_test(self, *args):
