@@ -190,10 +190,9 @@ def of_runs(runs: Sequence[Run]) -> list[Arm]:
 
 def differing(runs: Sequence[Run]) -> list[str]:
   """Returns the settings in which runs differ, besides seeds."""
-  inputs = {f'content of {name}' for run in runs for name in run.inputs
-            if name not in _RECORDED}
+  inputs = {f'content of {name}' for run in runs for name in run.inputs}
   names = [*values.distinguishing(
-      [run.config for run in runs], _IGNORED), *sorted(inputs)]
+      [run.config for run in runs], _IGNORED), 'client_eval', *sorted(inputs)]
   return values.differing(names, [_shown(run, names) for run in runs])
 
 
@@ -203,10 +202,22 @@ def _shown(run, names):
   # Own code differs from what has no content by its name, too; files do not.
   absent = {name: '' if '.' in name or 'init_from' in name else NO_VALUE
             for name in names if name.startswith('content of ')}
-  shown = absent | contents
+  shown = absent | contents | {'client_eval': _heldout(run.config)}
   return tuple(
       values.show(shown[name]) if name in shown
       else values.shown(run.config, [name])[0] for name in names)
+
+
+def _heldout(config):
+  """Returns whose evaluation decides which held-out examples clients have.
+
+  Half of them are validation examples if all clients are evaluated and there
+  are validation examples (`Federation.validates_clients`).
+  """
+  if not (config.validation_fraction and config.client_test_fraction
+          and config.client_eval_every):
+    return NO_VALUE
+  return 'cohort' if config.client_eval == 'cohort' else 'all'
 
 
 def _seeds(config):

@@ -165,9 +165,10 @@ def _without_baseline(arms, bases):
           ] if any(map(_is_fedavg, arms)) else []
 
 
-def _other_examples(arm, base):
-  """Returns the settings by which arms are evaluated on other examples."""
-  return [name for name in _EXAMPLES
+def _other_examples(arm, base, metric):
+  """Returns the settings by which a metric is of other examples."""
+  return [name for name in (
+      *_EXAMPLES, *['client_eval'] * ('heldout' in metric))
           if arm.settings.get(name) != base.settings.get(name)]
 
 
@@ -313,7 +314,7 @@ def differences(compared: Compared) -> Table | None:
   pairs = [(arm, base, *(_compare(arm, base, num_rounds, name)
                          for num_rounds in (1, stats.LAST)))
            for arm, base in zip(compared.arms, compared.baselines)
-           if base and not _other_examples(arm, base)]
+           if base and not _other_examples(arm, base, name)]
   if not pairs:
     return None
   adjusted = paired.holm([last.p_value for _, _, last, _ in pairs])
@@ -388,7 +389,7 @@ def _uncompared(compared):
   fedavg = [arm for arm in compared.arms if _is_fedavg(arm)]
   free, other = [], []  # whether a row is evaluated on examples of a baseline
   for arm, base in zip(compared.arms, compared.baselines):
-    differ = [_other_examples(arm, one) for one in (
+    differ = [_other_examples(arm, one, compared.metric) for one in (
         [base] if base else fedavg if arm in alone else [])]
     if differ and all(differ):
       named = ', '.join(values.named(name, arm.settings[name])

@@ -14,6 +14,11 @@ from moon_jax.runs.grid import Sweep
 from support import made_runs, page_checks
 
 
+# Half of the held-out examples are validation examples, if all are evaluated.
+_HALVED = {'validation_fraction': .2, 'client_test_fraction': .3,
+           'client_eval_every': 1}
+
+
 @pytest.fixture
 def runs(tmp_path):
   """FedAvg and MOON with two seeds; MOON is .1 and .12 better."""
@@ -162,6 +167,13 @@ def test_rows_that_were_evaluated_on_other_examples_are_named(runs, run):
      ['FedAvg', 'MOON, mu 3', 'MOON, mu 1']),
     ([{'on_nan': 'stop'}, {'on_nan': 'skip_client'}],  # may exclude clients
      ['MOON, on_nan stop', 'MOON, on_nan skip_client']),
+    ([{'metrics': 'f1'}, {'seed': 1}], ['MOON']),
+    ([{**_HALVED, 'client_eval': 'all'},
+      {**_HALVED, 'client_eval': 'both', 'seed': 1}], ['MOON']),
+    ([{**_HALVED, 'client_eval': 'all'}, {**_HALVED, 'seed': 1}],
+     ['MOON, client_eval all', 'MOON, client_eval cohort']),
+    ([{**_HALVED, 'client_eval': 'all', 'validation_fraction': 0.},
+      {**_HALVED, 'validation_fraction': 0., 'seed': 1}], ['MOON']),
     ([{}, {'lanes': 2, 'seed': 1}, {'eval_every': 2, 'seed': 2}], ['MOON'])])
 def test_groups_have_the_settings_in_which_runs_differ(
     fields, labels, tmp_path):
@@ -169,6 +181,25 @@ def test_groups_have_the_settings_in_which_runs_differ(
     made_runs.write(tmp_path / str(i), **changes)
   found = [read.read(path) for path in read.find([str(tmp_path)])]
   assert [group.label for group in arms_lib.of_runs(found)] == labels
+
+
+def test_metrics_of_other_code_or_other_examples_are_not_pooled(run, tmp_path):
+  for i, (algorithm, content, of_clients) in enumerate([
+      ('fedavg', 'aaa', 'all'), ('fedprox', 'aaa', 'cohort'),
+      ('moon', 'bbb', 'all')]):
+    path = made_runs.write(
+        tmp_path / f'{i}', algorithm=algorithm, client_eval=of_clients,
+        more={'global_heldout_accuracy': .5}, **_HALVED) / 'config.json'
+    path.write_text(json.dumps(json.loads(path.read_text()) | {
+        'inputs': {'metrics': content}}))
+  _, out, _ = run(tmp_path, '--metric=global_heldout_accuracy')
+  text = ' '.join(out.split())
+  assert 'difference' not in text
+  assert ('on other examples (give the runs the same settings): FedProx, '
+          'client_eval cohort (client_eval=cohort)') in text
+  assert 'settings (--baseline=SETTING chooses a row): MOON, content' in text
+  _, out, _ = run(tmp_path)  # test examples are the same
+  assert len(rows_of('FedProx, client_eval cohort', out)) == 3
 
 
 def test_means_of_evaluations_in_other_rounds_are_not_compared(run, tmp_path):
