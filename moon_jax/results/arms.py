@@ -202,7 +202,11 @@ def _shown(run, names):
   # Own code differs from what has no content by its name, too; files do not.
   absent = {name: '' if '.' in name or 'init_from' in name else NO_VALUE
             for name in names if name.startswith('content of ')}
-  shown = absent | contents | {'client_eval': _heldout(run.config)}
+  # Without clients that were left out, runs are those of on_nan=stop.
+  left_out = any(line.get('clients_left_out') for line in run.lines)
+  shown = absent | contents | {
+      'client_eval': _heldout(run.config),
+      'on_nan': run.config.on_nan if left_out else Config.on_nan}
   return tuple(
       values.show(shown[name]) if name in shown
       else values.shown(run.config, [name])[0] for name in names)

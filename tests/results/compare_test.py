@@ -165,8 +165,10 @@ def test_rows_that_were_evaluated_on_other_examples_are_named(runs, run):
     ([{'algorithm': 'fedavg'}, {'algorithm': 'moon(mu=3)'},
       {'algorithm': 'moon(mu=1)'}],
      ['FedAvg', 'MOON, mu 3', 'MOON, mu 1']),
-    ([{'on_nan': 'stop'}, {'on_nan': 'skip_client'}],  # may exclude clients
+    ([{'on_nan': 'stop'}, {
+        'on_nan': 'skip_client', 'more': {'clients_left_out': [2]}}],
      ['MOON, on_nan stop', 'MOON, on_nan skip_client']),
+    ([{'on_nan': 'stop'}, {'on_nan': 'skip_client', 'seed': 1}], ['MOON']),
     ([{'metrics': 'f1'}, {'seed': 1}], ['MOON']),
     ([{**_HALVED, 'client_eval': 'all'},
       {**_HALVED, 'client_eval': 'both', 'seed': 1}], ['MOON']),
