@@ -196,7 +196,8 @@ def label(arm: Arm) -> str:
 def introduction(compared: Compared) -> list[str]:
   """Returns lines about what the runs have in common."""
   runs, names = compared.runs, list(compared.arms[0].settings)
-  same = [str(getattr(runs[0].config, name))
+  shown = [name for name in names if not name.startswith('content of ')]
+  same = [values.shown(runs[0].config, [name, *shown])[0]
           for name in ('dataset', 'algorithm', 'model')
           if name not in names]
   what = f' of {", ".join(same)}' * bool(same)
@@ -238,6 +239,10 @@ def results(compared: Compared) -> Table:
       *stats.note_of_missing(
           x for _, by_arm in values.values() for of_arm in by_arm
           for x in of_arm)]
+  if others := [arm.label for arm in arms if len({
+      _last_rounds(run, name) for run in arm.runs.values()}) > 1]:
+    notes.append('mean of last 10: not the same rounds in all runs of '
+                 + '; '.join(others))
   if not all(arm.is_finished for arm in arms):
     notes.append('* no run has finished: results so far')
   personal = sorted({arm.title for arm in arms for run in arm.members

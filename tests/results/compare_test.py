@@ -204,6 +204,27 @@ def test_metrics_of_other_code_or_other_examples_are_not_pooled(run, tmp_path):
   assert len(rows_of('FedProx, client_eval cohort', out)) == 3
 
 
+def test_a_setting_in_which_all_runs_differ_is_not_one_they_share(
+    run, tmp_path):
+  for mu in 1, 2:
+    made_runs.write(tmp_path / f'{mu}',
+                    algorithm=f'moon(mu={mu}, temperature=0.7)')
+  _, out, _ = run(tmp_path)
+  assert out.startswith('2 runs of digits, moon(temperature=0.7), simple_cnn; '
+                        'they differ in algorithm.mu\n')
+
+
+def test_a_mean_over_seeds_of_other_rounds_is_noted(run, tmp_path):
+  made_runs.write(tmp_path / 'a', algorithm='fedavg', eval_every=2,
+                  values=[None, .5] * 2)
+  for seed in 1, 2:
+    made_runs.write(tmp_path / f'{seed}', algorithm='fedavg', seed=seed)
+    made_runs.write(tmp_path / f'm{seed}', algorithm='moon', seed=seed)
+  note = 'mean of last 10: not the same rounds in all runs of FedAvg\n'
+  assert note in run(tmp_path)[1]
+  assert 'not the same rounds' not in run(f'{tmp_path}/m?')[1]
+
+
 def test_means_of_evaluations_in_other_rounds_are_not_compared(run, tmp_path):
   """Each metric has rounds of its own."""
   name = 'personal_heldout_accuracy'
