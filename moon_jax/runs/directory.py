@@ -126,7 +126,8 @@ class Workdir:
             f'Restore it {other}')
     every = old and old.get('checkpoint_every')
     require(has_checkpoints or type(every) is not int
-            or not 0 < 2 * every < len(lines), where, 'must hold checkpoints',
+            or not 0 < 2 * every < len(lines) or self.summary(),
+            where, 'must hold checkpoints',
             f'none next to metrics of {len(lines)} rounds',
             f'Restore checkpoints/ {other}')
     return there

@@ -353,6 +353,13 @@ def test_checkpoints_that_are_gone_are_missed(was, now, is_refused, tmp_path):
   if is_refused:
     with pytest.raises(UserError, match='got none next to metrics of 67 ro'):
       workdir.check()
+    summary = made_runs.SUMMARY | dict.fromkeys((
+        'rounds', 'test_accuracy', 'best_test_accuracy', 'best_round',
+        'seconds_per_round'), 67)
+    (tmp_path / 'summary.json').write_text(json.dumps(summary))
+    with pytest.raises(UserError, match='got none next to metrics of 67 ro'):
+      workdir.check()  # it would be extended
+    assert Workdir(at(tmp_path, num_rounds=67)).check() == summary
   else:
     workdir.check()
 
