@@ -223,8 +223,9 @@ class Workdir:
             == cohort_lib.text_of(cohorts[:done]).encode().splitlines(),
             f'workdir={self.path}', 'must have the clients that this version '
             'takes', f'other clients in its first {done} rounds (cohorts.txt)',
-            f'Name another {setting("workdir")}, or give '
-            f'{setting("cohort")}=file(path=...) with those clients')
+            f'Name another {setting("workdir")}, and give '
+            f'{setting("cohort", f"file(path={path})")} instead of '
+            f'{setting("participation")}: those clients from round 1 on')
 
   def remove_local_models(self) -> None:
     """Removes the local models of a run with fewer rounds."""

@@ -134,7 +134,7 @@ def _searched(given):
   for text in given:
     name, sign, words = text.partition('=')
     require(sign, '', '--search must be NAME=RANGE', repr(text),
-            'Write --search learning_rate=log(0.001,0.3)')
+            "Write --search 'learning_rate=log(0.001,0.3)'")
     require(name not in common, '', '--search must name each flag once',
             f'{name} twice', 'Remove one of them')
     common[name] = words, f'--search {text}'

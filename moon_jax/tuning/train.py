@@ -11,7 +11,7 @@ import functools
 import pathlib
 from typing import Any, NamedTuple
 
-from moon_jax.config import Config
+from moon_jax.config import Config, parts
 from moon_jax.config.methods import METHODS
 from moon_jax.errors import require, setting, UserError, within
 from moon_jax.runs import prepare, values
@@ -238,8 +238,17 @@ def check(arms: Sequence[Arm], metric: str) -> None:
   counts = {arm.name: len(arm.tuner.ask()) for arm in arms}
   require(len({*counts.values()}) < 2, '', 'all methods must have equally many '
           'trials', ', '.join(f'{n} of {name}' for name, n in counts.items()),
-          "Give their number, as in --tune='halving(trials=9)', or lists of "
-          'equal lengths')
+          _equal(arms[0].tuner.tune))
+
+
+def _equal(tune):
+  """Returns how all methods get equally many trials."""
+  if tune.name != 'halving':
+    return f'Change {tune}'
+  given = parts.arguments('tune', tune)
+  tune = tune.replace(trials=given['eta'] ** (given['rungs'] - 1))
+  return (f"Give their number, as in --tune='{tune}', or lists of equal "
+          'lengths')
 
 
 def train(arms: Sequence[Arm], metric: str = '', num_seeds: int = 3,

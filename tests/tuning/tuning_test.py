@@ -370,7 +370,8 @@ def test_trials_that_follow_have_the_rounds_until_they_pause(tmp_path):
     (['--search=learning_rate=log(0, 1)'], 'must have numbers above 0; got 0'),
     (['--search=learning_rate=log(1, 0.1)'], 'the lower number first'),
     (['--search=learning_rate=normal(0, 1)'], r'must be log\(A, B\)'),
-    (['--search=learning_rate'], 'must be NAME=RANGE'),
+    (['--search=learning_rate'],
+     r"must be NAME=RANGE.*Write --search 'learning_rate=log\(0.001,0.3\)'"),
     (['--search=seed=integer(0, 9)'], 'seed is not tuned.*new seeds'),
     (['--grid=partition_seed=1,2'], 'partition_seed is not tuned'),
     (['--grid=learning_rate=0.1,0.2', '--tune=halving(eta=2, rungs=3)'],
@@ -413,6 +414,23 @@ def test_what_cannot_be_tuned(words, message, tmp_path):
   assert len(done.err.strip().splitlines()) <= 2
   assert not (tmp_path / 'runs').exists()
   assert re.search(message, done.err), done.err
+
+
+@pytest.mark.parametrize('tune, shown', [
+    ('halving(eta=2, rungs=3)', 'halving(eta=2, rungs=3, trials=4)'),
+    ('halving(rungs=2)', 'halving(rungs=2, trials=3)')])
+def test_a_number_of_trials_that_all_methods_can_have(tune, shown):
+  config = mj.Config(dataset='digits', validation_fraction=.2, num_rounds=4)
+
+  def arms(tune):
+    return [Arm(f'arm{count}', config, mj.Tuner(
+        {'learning_rate': [.1 * (i + 1) for i in range(count)]}, tune, 4))
+            for count in (5, 4)]
+
+  with pytest.raises(UserError, match='5 of arm5, 4 of arm4.*'
+                     + re.escape(f"--tune='{shown}'")):
+    train.check(arms(tune), '')
+  train.check(arms(shown), '')
 
 
 def asked(tuner, value_of, order=reversed):
