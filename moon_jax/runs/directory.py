@@ -116,6 +116,9 @@ class Workdir:
     has_checkpoints = self._has_checkpoints()
     if old is not None and (lines or has_summary or has_checkpoints):
       identity.check_same_run(self.path, old, self._config, self._inputs)
+    require(old is not None or not any(self.path.glob('*/config.json')), where,
+            'must not hold directories of other runs, which it would hide',
+            'some', 'Name another directory')
     require(old is not None or not (lines or has_checkpoints), where,
             'must hold a run of moon_jax or nothing',
             'metrics or checkpoints without config.json',

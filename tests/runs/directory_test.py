@@ -13,6 +13,7 @@ import pytest
 from moon_jax.config import Config
 from moon_jax.errors import UserError
 from moon_jax.runs import directory as directory_lib
+from moon_jax.runs import run as run_lib
 
 LINES = [{'round': n, 'test_accuracy': n / 7} for n in range(1, 6)]
 
@@ -236,3 +237,15 @@ def test_nan_is_not_written(tmp_path):
   assert json.loads((tmp_path / 'metrics.jsonl').read_text()) == {
       'round': 1, 'test_loss': 1e-7}
   run.close()
+
+
+def test_a_run_hides_no_other_runs_and_is_hidden_by_none(tmp_path):
+  """`show` does not look below a directory with config.json."""
+  write(tmp_path / 'run', LINES)
+  above = directory_lib.Workdir(Config(workdir=str(tmp_path)))
+  with pytest.raises(UserError, match='must not hold directories of other run'):
+    above.check()
+  assert run_lib.Runs([Config(dataset='digits')], [], str(tmp_path)).runs
+  with pytest.raises(UserError, match='workdir=.*run must not be the dir.*Name '
+                     'another workdir'):
+    run_lib.Runs([Config(dataset='digits')], [], str(tmp_path / 'run'))
