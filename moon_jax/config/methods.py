@@ -15,7 +15,7 @@ TAKEN = re.compile(
     r'(test|validation|global|local|best|client|new|personal_heldout)_.*|'
     r'clients|rounds?|seconds|examples_per_second|epsilon|train_loss|drift|'
     r'update_cosine|learning_rate|staleness|simulated_seconds|cross_entropy|'
-    r'task_loss|.*_by_epoch|clusters|cluster_purity|consensus_distance|'
+    r'task_loss|.*_by_epoch|clusters|cluster_purity|consensus_distance|run|'
     r'clients_(received|left_out|selected|of_models)')
 
 

@@ -446,6 +446,11 @@ def plain(metric: str) -> str:
   return _PLAIN.get(metric, stats.words(metric))
 
 
+def file_name(metric: str) -> str:
+  """Returns the name of a file of a metric, whose name may have any sign."""
+  return re.sub(r'[^\w.]+|_', '-', metric).strip('-.') or 'metric'
+
+
 def save(picture: Picture, directory: pathlib.Path, ending: str,
          size: tuple[float, float] | None = None) -> pathlib.Path:
   """Draws a picture to DIRECTORY/NAME.ENDING, which it returns.

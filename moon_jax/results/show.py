@@ -317,7 +317,7 @@ def _several(paths, arguments, tunings):
             *table_page.pictures(over),
             *table_page.commands(compared.arms, shlex.join([
                 'moon-jax', 'show', *sys.argv[1:]]), is_table=False)],
-        [figures.curves_picture(metric.replace('_', '-'), [
+        [figures.curves_picture(figures.file_name(metric), [
             figures.Line(arm.label + n(arm), arm.config.algorithm.name, made)
             for arm, made in curves], stats.label(metric), xlabel), *over],
         lambda: compare.frame(compared))

@@ -356,7 +356,7 @@ def _figure(arms, title, suffix, panels, measure, is_full):
       arm.label_without(panels), arm.config.algorithm.name, arm.curves(measure),
       arm.published_accuracy.value if has_published and arm.published_accuracy
       else None) for arm in arms]
-  name = measure.replace('_', '-') + suffix
+  name = figures.file_name(measure) + suffix
   what = ', '.join(filter(None, [title, f'{ylabel} by round']))
   caption = f'{what[0].upper()}{what[1:]}.'
   if any(len(arm.runs) > 1 for arm in arms):

@@ -312,6 +312,17 @@ def test_rows_get_other_labels(tmp_path, run):
       'Averaging', 'Far'}
 
 
+def test_files_of_a_metric_with_other_signs(tmp_path, run):
+  for seed in 0, 1:
+    made_runs.write(tmp_path / f'{seed}', seed=seed,
+                    more={'dice/liver (%)': .5})
+  status, _, err = run(tmp_path, '--metric=dice/liver (%)',
+                       f'--out={tmp_path}/out')
+  assert status == 0, err
+  assert (tmp_path / 'out' / 'dice-liver.png').exists()
+  assert (tmp_path / 'out' / 'index' / 'dice-liver.svg').exists()
+
+
 @pytest.mark.parametrize('args, message', [
     (['a', '--train'], '--train is for published tables; got runs'),
     (['a', '--seed=1'], '--seed is for published tables; got runs'),

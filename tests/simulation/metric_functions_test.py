@@ -139,6 +139,7 @@ def test_an_own_metric_may_be_an_object_with_settings():
     ('high', "must return a number, .* got str 'high' as 'own'"),
     ({'a': [[1], [1, 2]]}, 'must return a number, an array'),
     ({3: 1.}, 'must return a number, .* as 3'), (None, 'got NoneType'),
+    ({'run': 1.}, "does not reserve; got 'run'"),  # of frames by run
     ({'test_accuracy': 1.}, "does not reserve; got 'test_accuracy'"),
     ({'f1': 1.}, "got 'f1'. Rename it")])
 def test_other_results_are_refused(result, words):
