@@ -167,6 +167,12 @@ def curves(lines: Sequence[Line], ylabel: str, name: str) -> str:
              max(2.7, _height(lines)), name)
 
 
+def is_cut(values: 'pd.DataFrame') -> bool:
+  """Returns whether `curves` leaves out rounds that end only some runs."""
+  known = values.dropna(how='all')
+  return len(known) > 0 and bool(known.iloc[-1].isna().any())
+
+
 def _height(lines):
   """Returns the inches that the labels of lines need, with what is around."""
   return _POINTS * (_AROUND + sum(map(_label_height, lines)))

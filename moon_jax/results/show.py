@@ -305,9 +305,12 @@ def _several(paths, arguments, tunings):
     curves = compare.curves(compared, x)
     counts = {len(arm.runs) for arm, _ in curves}
     n = lambda arm: f' (n={len(arm.runs)})' * (len(counts) > 1)
-    xlabel = x.replace('_', ' ') + (
-        f' (means and ranges of {max(counts)} runs)'
-        if counts != {1} and len(counts) == 1 else '')
+    of_runs = [f'means and ranges of {max(counts)} runs'] * (
+        counts != {1} and len(counts) == 1)
+    until = ['up to the last round that all runs have'] * any(
+        figures.is_cut(made) for _, made in curves)
+    notes = ',\n'.join(of_runs + until)
+    xlabel = x.replace('_', ' ') + f' ({notes})' * bool(notes)
     over = _sorted_clients([(arm, arm.label + n(arm)) for arm, _ in curves],
                            compare.metric_over_clients(compared))
     return _View(

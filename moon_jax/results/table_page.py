@@ -361,6 +361,11 @@ def _figure(arms, title, suffix, panels, measure, is_full):
   caption = f'{what[0].upper()}{what[1:]}.'
   if any(len(arm.runs) > 1 for arm in arms):
     caption += ' Line: mean over runs; band: smallest to largest.'
+  ends = [f'{line.label} {line.curves.dropna().index.max()}'
+          for line in lines if figures.is_cut(line.curves)]
+  if ends:
+    caption += (' Up to the last round that all runs have: '
+                f'{"; ".join(ends)}.')
   if any(line.published is not None for line in lines):
     caption += ' Thin horizontal lines: published.'
   last = '; '.join(

@@ -312,6 +312,26 @@ def test_rows_get_other_labels(tmp_path, run):
       'Averaging', 'Far'}
 
 
+def test_a_curve_says_that_some_runs_have_further_rounds(tmp_path, run):
+  for seed in 1, 2, 3:
+    for name in 'fedavg', 'moon':
+      made_runs.write(tmp_path / f'{name}{seed}', algorithm=name, seed=seed)
+  stopped = made_runs.write(tmp_path / 'stopped', [.2, .4], is_finished=False,
+                            algorithm='fedavg')
+  (stopped / 'summary.json').write_text('{"rounds": 2, "stopped_early": true}')
+  made_runs.write(tmp_path / 'moon0', algorithm='moon')
+  words = 'up to the last round that all runs have'
+  for place, is_cut in (tmp_path, True), (f'{tmp_path}/moon*', False):
+    status, _, err = run(place, '--format=svg', f'--out={tmp_path}/out')
+    assert status == 0, err
+    svg = (tmp_path / 'out' / 'test-accuracy.svg').read_text()
+    assert 'means and ranges of 4 runs' in svg
+    assert (words in svg) == is_cut
+    page = (tmp_path / 'out' / 'index.md').read_text()
+    assert (words.capitalize() in page) == is_cut
+    assert ('that all runs have: FedAvg 2.' in page) == is_cut
+
+
 def test_files_of_a_metric_with_other_signs(tmp_path, run):
   for seed in 0, 1:
     made_runs.write(tmp_path / f'{seed}', seed=seed,
