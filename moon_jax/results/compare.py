@@ -4,6 +4,7 @@ docs/looking_at_runs.md describes the tables.
 """
 
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import math
 import statistics
@@ -14,10 +15,11 @@ import pandas as pd
 
 from moon_jax.errors import UserError
 from moon_jax.results import arms as arms_lib
-from moon_jax.results import clients, paired, runs_frame, stats, tables
+from moon_jax.results import clients, paired, read, runs_frame, stats, tables
 from moon_jax.results.arms import Arm
 from moon_jax.results.read import Run
 from moon_jax.results.tables import Table
+from moon_jax.results.trials import Tuning
 from moon_jax.runs import values
 from moon_jax.runs.values import SEEDS
 from moon_jax.view.text import duration, fixed, metric
@@ -38,6 +40,7 @@ class Compared(NamedTuple):
   metric: str
   baselines: list[Arm | None]  # of each arm; None of one that has none
   targets: list[float | None]  # of each arm
+  trials: Sequence[str] = ()  # notes on those with the settings of an arm
 
 
 def of(runs: Sequence[Run], metric: str, *, baseline: str = '',
@@ -83,6 +86,24 @@ def of(runs: Sequence[Run], metric: str, *, baseline: str = '',
       list(runs), arms, metric, bases,
       [target or (None if arm in alone else last(base or arm))
        for arm, base in zip(arms, bases)])
+
+
+def with_trials(compared: Compared, tunings: Sequence[Tuning]) -> Compared:
+  """Adds notes on finished trials that are seeds of an arm, but no results."""
+  found = {path: tuning for tuning in tunings for path in tuning.trials()
+           if (path / 'summary.json').exists()}
+  runs: list[Run] = []
+  for path in sorted(found):
+    with contextlib.suppress(UserError):  # files that are damaged
+      runs.append(read.read(path))
+  labels = {run.path: arm.label for arm in compared.arms for run in arm.members}
+  return compared._replace(trials=[
+      f'{label}, not counted: {run.path.name}: a trial, with the seed '
+      f'{run.config.seed}, of the tuning in {found[run.path].path.parent}'
+      for arm in arms_lib.of_runs([*compared.runs, *runs])
+      for label in [labels[run.path] for run in arm.members
+                    if run.path in labels][:1]
+      for run in arm.members if run.path not in labels])
 
 
 def renamed(arms: Sequence[Arm], labels: Sequence[str]) -> list[Arm]:
@@ -375,7 +396,7 @@ def notes(compared: Compared) -> list[str]:
 
   A line follows for each run that has not finished or does not count.
   """
-  lines = _uncompared(compared)
+  lines = [*_uncompared(compared), *compared.trials]
   for arm in compared.arms:
     for i, run in enumerate(arm.members):
       counts, kind = i < len(arm.runs), run.state.kind

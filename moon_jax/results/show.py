@@ -296,6 +296,7 @@ def _several(paths, arguments, tunings):
       _with_metric(runs, metric), metric, baseline=arguments.baseline,
       target=arguments.target, labels=arguments.label,
       is_sorted=not all(map(read.is_run, arguments.runs)))
+  compared = compare.with_trials(compared, tunings)
   _print(compare.text(compared, shutil.get_terminal_size().columns))
 
   def view():
