@@ -13,7 +13,6 @@ from moon_jax.results import read, show, sweep_table
 from moon_jax.runs.grid import Sweep
 from support import made_runs, page_checks
 
-
 # Half of the held-out examples are validation examples, if all are evaluated.
 _HALVED = {'validation_fraction': .2, 'client_test_fraction': .3,
            'client_eval_every': 1}

@@ -512,8 +512,8 @@ def test_trials_of_a_tuning_are_no_results(run, tmp_path):
   (table / 'tune.csv').write_text('\n'.join(lines))
   _, out, _ = run(runs)
   assert '1 run of digits' in out and 'not counted: new: diverged' in out
-  assert ('FedAvg, not counted: 0.1: a trial, with the seed 0, of the tuning in '
-          f'{table}') in ' '.join(out.split()) and ': 0.2:' not in out
+  assert ('FedAvg, not counted: 0.1: a trial, with the seed 0, of the tuning '
+          f'in {table}') in ' '.join(out.split()) and ': 0.2:' not in out
   assert '--follow needs one run; got a tuning' in run(runs, '--follow')[2]
   for place in f'{runs}/*', tmp_path:  # a pattern, and the directory above
     assert run(place)[1] == out
