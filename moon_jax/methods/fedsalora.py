@@ -38,9 +38,11 @@ def fedsalora(head: str = '') -> Algorithm:
     flat = traverse_util.flatten_dict(variables['params'])
     is_of = lambda path, name: f'{"/".join(path)}/'.startswith(f'{name}/')
     for name in names:
+      layers = dict.fromkeys('/'.join(path[:-1]) for path in flat
+                             if not path[-1].startswith('lora_'))
       require(any(is_of(path, name) for path in flat), 'head', 'must name '
-              f'layers that train, of {", ".join(map("/".join, flat))}', name,
-              'Correct it')
+              'layers that train without adapters: '
+              f'{", ".join(layers) or "there are none"}', name, 'Correct it')
     kept = {path for path in flat if path[-1] == 'lora_b' or any(
         is_of(path, name) for name in names)}
     require(0 < len(kept) < len(flat), 'model', 'must train matrices lora_b, '

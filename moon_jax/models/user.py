@@ -205,9 +205,10 @@ def check(model: Model, example: jax.Array, num_classes: int,
   others = [f'{jax.tree_util.keystr(path, simple=True, separator="/")} of '
             f'{x.dtype}' for path, x in jax.tree_util.tree_leaves_with_path(
                 variables) if x.dtype != jnp.float32]
-  require(not others, '', f'{name} must have parameters and state of float32, '
-          'which are averaged over clients', f'{", ".join(others)}'
-          f'{model.place}', 'Convert them; layers may compute in another type')
+  require(not others, '', f'{name} must have float32 parameters and state',
+          f'{", ".join(others[:3])}{", ..." * (len(others) > 3)}{model.place}',
+          'Initialize them as float32 (param_dtype in Flax); layers may '
+          'compute in another type')
   for (outputs, after), mode in zip(results, ('True', 'False')):
     _check_outputs(name, outputs, labels, num_classes, model)
     different = trees.difference(after, variables)

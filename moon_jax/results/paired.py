@@ -22,7 +22,6 @@ from moon_jax.results import stats as texts
 LEVEL = .05  # significance level; intervals have confidence 1 - LEVEL
 MARGIN = 1.  # equivalence margin, percentage points
 MIN_PAIRS = 3  # of an interval that is shown: of two, t(1, 0.975) is 12.7
-_TOO_FEW = 'too few pairs'
 _EQUAL = 1e-5  # relative deviation below which differences are rounding error
 
 
@@ -145,8 +144,14 @@ def untested(pairs: Comparison) -> Comparison:
 def interval_text(pairs: Comparison, digits: int = 2) -> str:
   """Formats the interval of a comparison, or why there is none."""
   if pairs.differences and math.isnan(pairs.low) and pairs.std != 0:
-    return _TOO_FEW
+    return _why_none(pairs)
   return texts.interval_text(pairs.low, pairs.high, digits)
+
+
+def _why_none(pairs):
+  """Returns why a comparison with a spread has no interval."""
+  return ('too few pairs' if len(pairs.differences) < MIN_PAIRS
+          else 'interval too wide')
 
 
 def verdict(pairs: Comparison, holm_p: float) -> str:
@@ -160,7 +165,7 @@ def verdict(pairs: Comparison, holm_p: float) -> str:
   if not pairs.std:
     return f'{"same difference" if pairs.mean else "equal"} in all pairs'
   if math.isnan(pairs.low):
-    return _TOO_FEW
+    return _why_none(pairs)
   if pairs.low > 0:
     return f'higher{suffix}'
   if pairs.high < 0:

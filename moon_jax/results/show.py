@@ -308,7 +308,7 @@ def _several(paths, arguments, tunings):
     n = lambda arm: f' (n={len(arm.runs)})' * (len(counts) > 1)
     of_runs = [f'means and ranges of {max(counts)} runs'] * (
         counts != {1} and len(counts) == 1)
-    until = ['up to the last round that all runs have'] * any(
+    until = ['each curve ends with its shortest run'] * any(
         figures.is_cut(made) for _, made in curves)
     notes = ',\n'.join(of_runs + until)
     xlabel = x.replace('_', ' ') + f' ({notes})' * bool(notes)

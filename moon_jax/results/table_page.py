@@ -364,8 +364,8 @@ def _figure(arms, title, suffix, panels, measure, is_full):
   ends = [f'{line.label} {line.curves.dropna().index.max()}'
           for line in lines if figures.is_cut(line.curves)]
   if ends:
-    caption += (' Up to the last round that all runs have: '
-                f'{"; ".join(ends)}.')
+    caption += (' These curves end with the shortest run of their row, in '
+                f'round: {"; ".join(ends)}.')
   if any(line.published is not None for line in lines):
     caption += ' Thin horizontal lines: published.'
   last = '; '.join(

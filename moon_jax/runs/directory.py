@@ -117,8 +117,8 @@ class Workdir:
     if old is not None and (lines or has_summary or has_checkpoints):
       identity.check_same_run(self.path, old, self._config, self._inputs)
     require(old is not None or not any(self.path.glob('*/config.json')), where,
-            'must not hold directories of other runs, which it would hide',
-            'some', 'Name another directory')
+            'must not hold other runs, which moon-jax show would not find then',
+            'some', 'Name a new directory in it')
     require(old is not None or not (lines or has_checkpoints), where,
             'must hold a run of moon_jax or nothing',
             'metrics or checkpoints without config.json',
@@ -226,9 +226,10 @@ class Workdir:
             == cohort_lib.text_of(cohorts[:done]).encode().splitlines(),
             f'workdir={self.path}', 'must have the clients that this version '
             'takes', f'other clients in its first {done} rounds (cohorts.txt)',
-            f'Name another {setting("workdir")}, and give '
+            'To train again with the clients of that file, name another '
+            f'{setting("workdir")} and give '
             f'{setting("cohort", f"file(path={path})")} instead of '
-            f'{setting("participation")}: those clients from round 1 on')
+            f'{setting("participation")}')
 
   def remove_local_models(self) -> None:
     """Removes the local models of a run with fewer rounds."""

@@ -163,8 +163,8 @@ class Runs:
     host.share_cores()
     self.axes, self._root, self._is_sweep = axes, root, axes is not None
     require(not self._is_sweep or not pathlib.Path(root, 'config.json').exists(
-        ), f'workdir={root}', 'must not be the directory of a run, which would '
-            'hide those of several runs', 'config.json there',
+        ), f'workdir={root}', 'must not be the directory of one run, in which '
+            'moon-jax show would not find several', 'config.json there',
             f'Name another {setting("workdir")}')
     self._has_warned = False  # that there are no locks
     self.runs: list[Prepared] = []

@@ -435,16 +435,16 @@ def _check_messages(topology, algorithm, several):
           f'{several}', f'a rule that needs {least}',
           f'Use average or {of_one}')
   require(topology.has_server or 'with_compression' not in made_of, 'compress',
-          'must be none where clients send each other whole models',
-          'with_compression', 'Remove it')
+          'must be none if clients send each other whole models', 'a '
+          'compressor', 'Remove it')
   if not has_one:
     return
   alone = 'where each model has the update of one client'
   require('rule_that_compares' not in made_of, 'aggregation',
           f'must not compare updates {alone}', 'a rule that does',
           f'Use average, {of_one} or centred_clipping')
-  require('with_fednova' not in made_of, 'algorithm',
-          f'must not weigh updates {alone}', 'fednova', 'Use fedavg')
+  require('with_fednova' not in made_of, '', 'FedNova must have several '
+          'updates for each model', f'one {alone}', 'Remove it')
   require('attack_that_reads' not in made_of, 'attack',
           f'must not read the updates of others {alone}',
           'one that does', 'Use sign_flip, scaling or gaussian')

@@ -62,9 +62,9 @@ def _check_server(server):
   for name, x in _by_name(server).items():
     require(not jnp.issubdtype(x.dtype, jnp.inexact)
             or not np.isnan(np.asarray(x)).any(), '',
-            'the initial state of a server optimizer must have no NaN, as '
-            'hyperparameters are when it is made', f'NaN in {name}',
-            'Give it a constant')
+            'the initial state of a server optimizer must not depend on '
+            'hyperparameters, which are NaN when it is made', f'NaN in {name}',
+            'Write a number instead of hparams[...] there')
 
 
 def _fill_fn(spec, directory):

@@ -244,7 +244,8 @@ def check(arms: Sequence[Arm], metric: str) -> None:
 def _equal(tune):
   """Returns how all methods get equally many trials."""
   if tune.name != 'halving':
-    return f'Change {tune}'
+    return ('Lower trials to the smallest of these numbers, or give all '
+            'methods as many combinations')
   given = parts.arguments('tune', tune)
   tune = tune.replace(trials=given['eta'] ** (given['rungs'] - 1))
   return (f"Give their number, as in --tune='{tune}', or lists of equal "

@@ -134,7 +134,7 @@ def test_an_initial_state_must_not_depend_on_hyperparameters():
     algorithm = server.with_server_optimizer(
         fedavg()._replace(hparams={'step': .5}),
         lambda hparams, name=name: sgd(hparams[name]))
-    with pytest.raises(UserError, match='NaN in own.*Give it a constant'):
+    with pytest.raises(UserError, match='NaN in own.*Write a number'):
       Simulation(tiny_federation.make(algorithm=algorithm))
 
 

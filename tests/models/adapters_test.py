@@ -66,8 +66,8 @@ def test_what_trains_besides_adapters_is_there():
   with pytest.raises(mj.UserError, match='^train must select some parameters '
                      'of .*out/kernel; got none'):
     init(train='head')
-  with pytest.raises(mj.UserError, match='^head must name layers that train.*'
-                     'out/kernel.*; got classifier'):
+  with pytest.raises(mj.UserError, match='^head must name layers that train '
+                     'without adapters: out; got classifier'):
     mj.Simulation(tiny_federation.make(
         model=mj.lora(mj.mlp(2, projection_dim=None), 2, '^fc', train='out'),
         algorithm=mj.fedsalora('classifier')))

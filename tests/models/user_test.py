@@ -144,7 +144,7 @@ class Counts(nn.Module):
 def test_what_is_averaged_is_float32(network, words):
   federation = tiny_federation.make(model=mj.from_flax(network))
   with pytest.raises(mj.UserError, match=(
-      f'must have parameters and state of float32.*{words}')):
+      f'must have float32 parameters and state.*{words}')):
     mj.Simulation(federation)
 
 

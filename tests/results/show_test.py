@@ -320,7 +320,7 @@ def test_a_curve_says_that_some_runs_have_further_rounds(tmp_path, run):
                             algorithm='fedavg')
   (stopped / 'summary.json').write_text('{"rounds": 2, "stopped_early": true}')
   made_runs.write(tmp_path / 'moon0', algorithm='moon')
-  words = 'up to the last round that all runs have'
+  words = 'each curve ends with its shortest run'
   for place, is_cut in (tmp_path, True), (f'{tmp_path}/moon*', False):
     status, _, err = run(place, '--format=svg', f'--out={tmp_path}/out')
     assert status == 0, err

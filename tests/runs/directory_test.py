@@ -243,7 +243,7 @@ def test_a_run_hides_no_other_runs_and_is_hidden_by_none(tmp_path):
   """`show` does not look below a directory with config.json."""
   write(tmp_path / 'run', LINES)
   above = directory_lib.Workdir(Config(workdir=str(tmp_path)))
-  with pytest.raises(UserError, match='must not hold directories of other run'):
+  with pytest.raises(UserError, match='must not hold other runs, which'):
     above.check()
   assert run_lib.Runs([Config(dataset='digits')], [], str(tmp_path)).runs
   with pytest.raises(UserError, match='workdir=.*run must not be the dir.*Name '
