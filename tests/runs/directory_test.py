@@ -153,8 +153,8 @@ def test_a_run_resumes_with_the_clients_that_it_had(tmp_path):
 
   mark = begin(cohorts)
   begin([*cohorts[:2], [1], [2]], mark)  # more rounds
-  with pytest.raises(UserError, match='other clients in its first 2 rounds.*Na'
-                     'me another workdir, and .* instead of participation'):
+  with pytest.raises(UserError, match='other clients in its first 2 rounds.*na'
+                     'me another workdir and .* instead of participation'):
     begin([[0, 2], *cohorts[1:]], mark)
 
 
