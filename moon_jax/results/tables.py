@@ -71,9 +71,9 @@ def sections(tables: Mapping[str, Table | None]) -> list[str]:
 
 
 def wrapped(line: str, width: int) -> list[str]:
-  """Returns a line in lines that fit on a terminal."""
+  """Returns a line in lines that fit on a terminal, with whole paths."""
   return (textwrap.wrap(line, width, subsequent_indent='  ',
-                        break_on_hyphens=False)
+                        break_on_hyphens=False, break_long_words=False)
           if len(line) > width else [line])
 
 

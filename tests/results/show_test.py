@@ -479,6 +479,13 @@ def test_sorted_clients_are_those_of_each_run(tmp_path):
   assert clients_lib.sorted_values(runs, 'another') is None
 
 
+def test_lines_are_wrapped_around_paths():
+  """A path in two lines could not be copied."""
+  path = f'/tmp/a-b/{"x" * 90}'
+  assert tables.wrapped(f'trials are in {path}, not below', 80) == [
+      'trials are in', f'  {path},', '  not below']
+
+
 def test_trials_of_a_tuning_are_no_results(run, tmp_path):
   """A new seed that diverged is no trial, though it has no test result."""
   runs, table = tmp_path / 'runs', tmp_path / 'runs' / 'tuning' / 'x'
