@@ -878,7 +878,8 @@ def _tuned_means():
   """Returns complete Dirichlet parameters, and accuracies in percent."""
   tested = tuned.kept_results()
   betas = [beta for beta in dict.fromkeys(x.search.beta for x in tested)
-           if tuned.tests(tested, beta)]
+           if (family := tuned.tests(tested, beta))
+           and family[0].result.has_learned]
   last = {(x.search.method, x.search.beta): statistics.fmean(x.accuracies)
           for x in tested if x.accuracies}
   means: dict[Any, list[float]] = {}

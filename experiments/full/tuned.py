@@ -50,6 +50,7 @@ NUM_TRIALS = 9  # of a search
 LAST = 3  # evaluations whose mean accuracy is the endpoint
 # What chooses and what is tested, of methods with one model and personal ones.
 _CHOOSES = 'validation_accuracy', 'validation_personal_accuracy'
+_LEARNED = 15.  # percent of validation images; one class has up to 10.8
 _ENDPOINTS = 'test_accuracy', 'personal_heldout_accuracy'
 
 
@@ -74,6 +75,12 @@ class Result(NamedTuple):
   accuracies: tuple[float, ...]  # percent, by SEEDS; () if nothing is chosen
   failed: int  # how many of them have an evaluation that counts as chance
   trials_failed: int  # how many trials have no value that could be chosen
+  best: float  # highest validation accuracy in a trial, percent
+
+  @property
+  def has_learned(self) -> bool:
+    """Whether a trial was above chance, so that the choice is no accident."""
+    return self.best >= _LEARNED
 
 
 class Tested(NamedTuple):
@@ -166,8 +173,8 @@ def _result(search, runs):
       if not values.is_value(run.config, name, given):
         raise ValueError(f'{run.path} has {name}='
                          f'{getattr(run.config, name)} instead of {given}')
-  failed = sum(_last(run, _CHOOSES[search.is_personal]) is None
-               for run in trials)
+  metric = _CHOOSES[search.is_personal]
+  failed = sum(_last(run, metric) is None for run in trials)
   if len(trials) != NUM_TRIALS or len(tested) != (
       0 if failed == NUM_TRIALS else len(SEEDS)):
     raise ValueError(f'{search.name} has {len(trials)} trials, of which '
@@ -179,9 +186,12 @@ def _result(search, runs):
                      f'{chosen}')
   accuracies = [endpoint(run, _ENDPOINTS[search.is_personal])
                 for run in tested]
+  best = max((line[metric] for run in trials for line in run.lines
+              if line.get(metric) is not None), default=0)
   return Result(search, chosen[0] if chosen else {},
                 tuple(mean for mean, _ in accuracies),
-                sum(has_failed for _, has_failed in accuracies), failed)
+                sum(has_failed for _, has_failed in accuracies), failed,
+                100 * best)
 
 
 def _last(run, metric):
@@ -239,17 +249,19 @@ def table(tested: list[Tested]) -> str:
 
   The first one is the baseline.
   """
-  rows = [['method', 'chosen', 'trials without a value', 'accuracy, %',
+  rows = [['method', 'chosen', 'trials without a value',
+           'best validation accuracy of a trial, %', 'accuracy, %',
            f'minus {tested[0].result.search.title}, points',
            '95% interval, unadjusted', 'p, Holm', 'verdict']]
-  for (search, chosen, accuracies, failed, trials_failed), c, p, verdict in (
-      tested):
+  for result, c, p, verdict in tested:
+    search, chosen, accuracies, failed, trials_failed, best = result
     rows.append([
         search.title, ', '.join(
             f'{name.removeprefix("algorithm.").replace("_", " ")} {value:g}'
             + ' (at the edge)' * _is_edge(search, name, value)
             for name, value in chosen.items()) or 'nothing',
         f'{trials_failed} of {NUM_TRIALS}',
+        f'{best:.1f}' + ' (chance)' * (not result.has_learned),
         stats.mean_and_std(accuracies, 1, missing='no result')
         + f' ({failed} with a loss that is not finite)' * bool(failed),
         fixed(c.mean, 1, '+') if c.differences else '',
@@ -278,39 +290,78 @@ def report() -> str:
         "mean accuracy of the clients' models on their test images")):
       if rows := [x for x in tested
                   if x.result.search.is_personal == is_personal]:
-        texts += [f'Dirichlet {beta}, {words}:', table(rows)]
+        texts += [f'Dirichlet {beta}, {words}:', table(rows),
+                  *_untuned(rows, '')]
   return '\n\n'.join(texts)
+
+
+def _untuned(tested, prefix):
+  """Returns sentences about searches in which no trial learned, if any."""
+  names = [x.result.search.title for x in tested if not x.result.has_learned]
+  if not names:
+    return []
+  first = tested[0].result
+  text = (f'{prefix}In no trial of {", ".join(names)} the validation accuracy '
+          f'reached {_LEARNED:g}% (chance is 10%), so the choice of their '
+          'settings is an accident: after 8 rounds, when six of nine trials '
+          'end, nothing has been learned yet.')
+  if not first.has_learned:
+    end = stats.mean_and_std(first.accuracies, 1, missing='no accuracy')
+    text += (f' {first.search.title}, the baseline, is one of them. It has '
+             f'{end} (%) with the new seeds. '
+             'The tests and verdicts are as registered, but they say nothing '
+             f'about {first.search.title} with a learning rate that works.')
+  return [text]
 
 
 def summary() -> str:
   """Returns the verdicts of the families, or how many searches have ended."""
   found, lines = kept_results(), []
   for beta in dict.fromkeys(x.beta for x in searches()):
-    if not (tested := tests(found, beta)):
+    if not (family := tests(found, beta)):
       lines.append(
           f'- Dirichlet {beta}: {sum(x.search.beta == beta for x in found)} of '
           f'{sum(x.beta == beta for x in searches())} searches have ended.')
-    for is_personal, baseline in enumerate(('FedAvg', 'FedAvg-FT')):
+      continue
+    for is_personal in False, True:
+      tested = [x for x in family if x.result.search.is_personal == is_personal]
+      baseline = tested[0].result
+      if not baseline.has_learned:
+        means = sorted(((statistics.fmean(x.result.accuracies),
+                         x.result.search.title) for x in tested
+                        if x.result.has_learned), reverse=True)
+        lines += _untuned(tested, f'- Dirichlet {beta}: **no comparison with '
+                          f'{baseline.search.title}.** ')
+        lines.append('  Methods of which a trial learned have, with the new '
+                     'seeds: ' + ', '.join(f'{title} {mean:.1f}%'
+                                           for mean, title in means) + '.')
+        continue
       names = {verdict: ', '.join(
-          x.result.search.title for x in tested if x.verdict == verdict
-          and x.result.search.is_personal == is_personal) or 'none'
-               for verdict in ('higher', 'lower', 'open')}
-      if tested:
-        texts = '; '.join(f'*{key}*: {text}' for key, text in names.items())
-        lines.append(f'- Dirichlet {beta}, against tuned {baseline}: {texts}.')
+          x.result.search.title for x in tested if x.verdict == verdict)
+               or 'none' for verdict in ('higher', 'lower', 'open')}
+      texts = '; '.join(f'*{key}*: {text}' for key, text in names.items())
+      lines.append(f'- Dirichlet {beta}, against tuned '
+                   f'{baseline.search.title}: {texts}.')
   return '\n'.join(lines)
 
 
 def moon() -> str:
   """Returns what the complete families say about MOON, as an item of a list."""
-  texts = [
-      f'Dirichlet {beta}, mu {result.chosen.get("algorithm.mu", math.nan):.2g}:'
-      f' {fixed(c.mean, 1, "+")} points (95% interval, unadjusted, '
-      f'{stats.interval_text(c.low, c.high)}), {verdict} by Holm\'s p '
-      f'({stats.p_text(p)})'
-      for beta in dict.fromkeys(x.beta for x in searches())
-      for result, c, p, verdict in tests(kept_results(), beta)
-      if result.search.method == 'moon']
+  texts, found = [], kept_results()
+  for beta in dict.fromkeys(x.beta for x in searches()):
+    family = {x.result.search.method: x for x in tests(found, beta)}
+    if not family:
+      continue
+    result, c, p, verdict = family['moon']
+    if not (result.has_learned and family['fedavg'].result.has_learned):
+      texts.append(f'Dirichlet {beta}: no comparison, since the search of MOON '
+                   'or of FedAvg has no trial above chance')
+      continue
+    mu = result.chosen.get('algorithm.mu', math.nan)
+    texts.append(
+        f'Dirichlet {beta}, mu {mu:.2g}: {fixed(c.mean, 1, "+")} points (95% '
+        f'interval, unadjusted, {stats.interval_text(c.low, c.high)}), '
+        f'{verdict} by Holm\'s p ({stats.p_text(p)})')
   return ('- **Another setting, both tuned** (20 clients, 5 per round, 72 '
           'rounds of 2 epochs, five pairs; registered). MOON - FedAvg, '
           f'{"; ".join(texts) or "not all searches have ended"}.')

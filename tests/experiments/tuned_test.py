@@ -67,7 +67,7 @@ def write_run(path, search, values, diverged='', **others):
 def write(root, search, accuracies):
   """Writes the runs of a search: its trials, and percents by seed."""
   for trial in range(1, tuned.NUM_TRIALS + 1):
-    write_run(root / f'{search.name}-trial{trial}', search, [10.])
+    write_run(root / f'{search.name}-trial{trial}', search, [30.])
   for seed, value in zip(tuned.SEEDS, accuracies):
     write_run(root / f'{search.name}-seed{seed}', search,
               [value, value + 3, value - 3, 0.], seed=seed)
@@ -117,8 +117,9 @@ def test_a_family_has_two_baselines_and_holms_p(
   rows = [row.split(' | ') for row in tuned.table(
       [x for x in found if not x.result.search.is_personal]).splitlines()[2:]]
   assert [row[0][2:] for row in rows] == [x.title for x in GLOBAL[:6]]
-  assert rows[0][1:4] == ['learning rate 0.01732', '0 of 2', '62.0 ± 1.6']
-  assert rows[0][-1] == ' |' and rows[1][4] == f'{d[0].mean():+.1f}'
+  assert rows[0][1:5] == ['learning rate 0.01732', '0 of 2', '30.0',
+                           '62.0 ± 1.6']
+  assert rows[0][-1] == ' |' and rows[1][5] == f'{d[0].mean():+.1f}'
   assert tuned.tests(tuned.results(read_all(tmp_path)), '0.1') == []
   monkeypatch.setattr(tuned, 'kept_results', lambda: tuned.results(
       read_all(tmp_path)))
@@ -167,8 +168,29 @@ def test_divergence_is_chance_and_no_result_is_no_difference(tmp_path, few):
   assert {x.verdict for x in tested[2:]} == {'open'}
   rows = {row.split(' | ')[0][2:]: row
           for row in tuned.table(tested).splitlines()}
-  assert '| nothing | 2 of 2 | no result |' in rows['SCAFFOLD']
+  assert '| nothing | 2 of 2 | 10.0 (chance) | no result |' in (
+      rows['SCAFFOLD'])
   assert '(1 with a loss that is not finite)' in rows['FedProx']
+
+
+@pytest.mark.parametrize('best', [14.9, 15.])
+def test_a_baseline_that_no_trial_tuned_is_no_comparison(
+    tmp_path, few, monkeypatch, best):
+  """The registered tests stay in the table."""
+  for search in FEW:
+    write(tmp_path, search, [60., 61, 63, 64, 65 + FEW.index(search)])
+  for trial in (1, 2):
+    shutil.rmtree(tmp_path / f'{FEW[0].name}-trial{trial}')
+    write_run(tmp_path / f'{FEW[0].name}-trial{trial}', FEW[0], [10., best])
+  found = tuned.results(read_all(tmp_path))
+  monkeypatch.setattr(tuned, 'kept_results', lambda: found)
+  is_tuned = best >= 15
+  assert ('**no comparison with FedAvg.** In no trial of FedAvg the' in (
+      tuned.summary())) == (not is_tuned)
+  assert ('against tuned FedAvg: ' in tuned.summary()) == is_tuned
+  assert ('0.5: no comparison' in tuned.moon()) == (not is_tuned)
+  assert ('14.9 (chance)' in tuned.report()) == (not is_tuned)
+  assert tuned.report().count('FedAvg, the baseline, is one') == (not is_tuned)
 
 
 def test_an_evaluation_with_a_client_that_diverged_is_chance(tmp_path):
