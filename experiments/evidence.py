@@ -874,6 +874,20 @@ def tuned_means_short() -> str:
       break_on_hyphens=False))
 
 
+def scaffold_random() -> str:
+  """SCAFFOLD of the tuned comparison by the start of its variates."""
+  tested = {x.search.name: x.accuracies for x in tuned.kept_results()}
+  random = [tuned.endpoint(run, 'test_accuracy')[0] for run in sorted(
+      kept.runs('scaffold_random').values(), key=lambda run: run.config.seed)]
+  return markdown([
+      ['Dirichlet 0.5', 'accuracy (%)'],
+      *([name, stats.mean_and_std(values, 1)] for name, values in (
+          ('SCAFFOLD, variates start at 0, as in the comparison',
+           tested['scaffold-beta0.5']),
+          ('SCAFFOLD, variates start at a random network', random),
+          ('FedAvg', tested['fedavg-beta0.5'])))])
+
+
 def _tuned_means():
   """Returns complete Dirichlet parameters, and accuracies in percent."""
   tested = tuned.kept_results()
