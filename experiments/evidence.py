@@ -888,6 +888,20 @@ def scaffold_random() -> str:
           ('FedAvg', tested['fedavg-beta0.5'])))])
 
 
+def fedavg_dirichlet_01() -> str:
+  """FedAvg at Dirichlet 0.1 with learning rates that its search ended."""
+  runs = sorted(kept.runs('fedavg_dirichlet_01').values(),
+                key=lambda run: run.config.learning_rate)
+  of = lambda run, part, r: (
+      f'{100 * dict(run.series(f"{part}_accuracy"))[r]:.1f}')
+  return markdown([
+      ['learning rate', 'validation accuracy (%), round 8', 'round 24',
+       'round 72', 'test accuracy (%), round 72'],
+      *([f'{run.config.learning_rate:g}', *(
+          of(run, 'validation', r) for r in (8, 24, 72)), of(run, 'test', 72)]
+        for run in runs)])
+
+
 def _tuned_means():
   """Returns complete Dirichlet parameters, and accuracies in percent."""
   tested = tuned.kept_results()

@@ -291,12 +291,15 @@ def report() -> str:
       if rows := [x for x in tested
                   if x.result.search.is_personal == is_personal]:
         texts += [f'Dirichlet {beta}, {words}:', table(rows),
-                  *_untuned(rows, '')]
+                  *_untuned(rows, '', '')]
   return '\n\n'.join(texts)
 
 
-def _untuned(tested, prefix):
-  """Returns sentences about searches in which no trial learned, if any."""
+def _untuned(tested, prefix, page):
+  """Returns sentences about searches in which no trial learned, if any.
+
+  `page` is the path of experiments/results/README.md.
+  """
   names = [x.result.search.title for x in tested if not x.result.has_learned]
   if not names:
     return []
@@ -310,7 +313,9 @@ def _untuned(tested, prefix):
     text += (f' {first.search.title}, the baseline, is one of them. It has '
              f'{end} (%) with the new seeds. '
              'The tests and verdicts are as registered, but they say nothing '
-             f'about {first.search.title} with a learning rate that works.')
+             f'about {first.search.title} with a learning rate that works'
+             + ('' if first.search.method != 'fedavg' else
+                f' ([some do]({page}#fedavg_dirichlet_01))') + '.')
   return [text]
 
 
@@ -331,7 +336,8 @@ def summary() -> str:
                          x.result.search.title) for x in tested
                         if x.result.has_learned), reverse=True)
         lines += _untuned(tested, f'- Dirichlet {beta}: **no comparison with '
-                          f'{baseline.search.title}.** ')
+                          f'{baseline.search.title}.** ',
+                          'experiments/results/README.md')
         lines.append('  Methods of which a trial learned have, with the new '
                      'seeds: ' + ', '.join(f'{title} {mean:.1f}%'
                                            for mean, title in means) + '.')

@@ -331,7 +331,7 @@ def with_attack(craft, rule=None):
           mj.robust.matched())),
     (mj.robust.with_rule(fed.fedavg(), mj.robust.secure_sum()),
      'rule that needs 2. Use average or norm_clipping'),
-    (mj.fednova(), 'must not weigh updates'),
+    (mj.fednova(), 'FedNova must have several updates'),
     *((with_attack(craft), 'must not read the updates of others')
       for craft in (mj.attacks.inner_product(), mj.attacks.min_max(),
                     mj.attacks.little_is_enough()))])
