@@ -177,11 +177,14 @@ def test_the_programs_and_the_error_about_pretrained_weights(here, capsys):
   pathlib.Path('vit_tiny').mkdir()
   safetensors.numpy.save_file(
       pretrained.draw(shapes), 'vit_tiny/model.safetensors')
-  first, own = programs(page('pretrained'))
+  first, own, flat = programs(page('pretrained'))
   names = execute(first, 'pretrained.md')
   assert len(capsys.readouterr().out.splitlines()) == 2
   execute(own, 'pretrained.md', names)
   assert capsys.readouterr().out == '(3, 3, 1, 8)\n'
+  _, change = execute(flat, 'pretrained.md')['names']['fc1']
+  weight = np.arange(800.).reshape(2, 400)  # of 16 channels of 25 pixels
+  assert change(weight, None)[0, :2].tolist() == [0, 25]
   command, = commands(page('pretrained'))
   assert config_of(command).args('model')['patch_size'] == 4
   printed, = re.findall(r'^moon-jax train: (.*)', page('pretrained'), re.M)
