@@ -444,7 +444,7 @@ def _check_messages(topology, algorithm, several):
           f'must not compare updates {alone}', 'a rule that does',
           f'Use average, {of_one} or centred_clipping')
   require('with_fednova' not in made_of, '', 'FedNova must have several '
-          'updates for each model', f'one {alone}', 'Remove it')
+          'updates for each model', 'one', 'Remove it')
   require('attack_that_reads' not in made_of, 'attack',
           f'must not read the updates of others {alone}',
           'one that does', 'Use sign_flip, scaling or gaussian')
