@@ -10,7 +10,7 @@ from moon_jax.results import stats, trials
 from moon_jax.runs import directory as directory_lib
 from moon_jax.runs import values
 from moon_jax.tuning import search
-from moon_jax.tuning.train import Arm, Tried
+from moon_jax.tuning.train import Arm, ties, Tried
 from moon_jax.tuning.tuner import sign_of
 from moon_jax.view.text import metric as shown
 
@@ -41,6 +41,7 @@ def text(arms: Sequence[Arm], tried: Sequence[Tried], again: Sequence[Tried]
     lines.append(f'  chosen by {metric.replace("_", " ")} after round '
                  f'{rounds}, {shown(metric, sign_of(metric) * best.rank)}:'
                  f' {listed}')
+    lines += [f'  {line}' for line in ties(arm, metric)]
     lines += [f'  {name}={values.show(best.settings[name])} lies at the edge '
               f'of {arm.tuner.space.axes[name]}: a better value may lie beyond'
               for name in arm.tuner.edges(best.settings)]

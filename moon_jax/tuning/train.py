@@ -23,6 +23,7 @@ from moon_jax.simulation.program import Program
 from moon_jax.tuning.methods import Trial
 from moon_jax.tuning.tuner import sign_of, Tuner
 from moon_jax.view import status
+from moon_jax.view.text import metric as shown
 
 
 class Arm(NamedTuple):
@@ -252,6 +253,25 @@ def _equal(tune):
           'lengths')
 
 
+def ties(arm: Arm, metric: str, stage: int = 0) -> list[str]:
+  """Returns a line per stage in which the order of trials chose among equals.
+
+  Of trials that have not learned yet, all have the accuracy of chance.
+
+  Args:
+    arm: its tuner has the values.
+    metric: by which settings are chosen.
+    stage: the rounds after which it ends; 0 for all stages.
+  """
+  return [
+      f'{len(equal)} of {sum(x.rounds == rounds for x in arm.tuner.history)} '
+      f'trials had {shown(metric, sign_of(metric) * equal[0].rank)} after '
+      f'round {rounds}: only their order decided which of them '
+      + ('was chosen' if rounds == arm.config.num_rounds else 'continued')
+      for rounds, equal in arm.tuner.ties().items()
+      if stage in (0, rounds)]
+
+
 def train(arms: Sequence[Arm], metric: str = '', num_seeds: int = 3,
           root: str = 'runs', max_runs: int = 0,
           begin: Callable[[list[pathlib.Path]], None] = lambda _: None
@@ -314,10 +334,16 @@ def _train(arms, metric, num_seeds, root, max_runs, begin, call):
     runs.train(max_runs=max_runs)
     return runs.tried(metric)
 
+  stages: dict[str, tuple[str, int]] = {}  # the last one of each arm
   while batch := [(arm, trial) for arm in arms for trial in arm.tuner.ask()]:
+    for arm in arms:  # long before the report
+      for line in ties(arm, *stages[arm.name]) if arm.name in stages else ():
+        print(f'{arm.name}: {line}', flush=True)
+    stages = {}
     for (arm, trial), x in zip(batch, trained(batch, begin)):
       arm.tuner.tell(trial, x.trial.value)
       tried[arm.name, str(trial.settings)] = x
+      stages[arm.name] = x.metric, trial.rounds
   chosen = [x for arm in arms if (best := arm.tuner.best)
             for x in again(arm, best.settings)]
   return [*tried.values()], trained(chosen) if chosen else []

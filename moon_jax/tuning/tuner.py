@@ -1,5 +1,6 @@
 """Tuners choose the settings to train next from the results so far."""
 
+import collections
 from collections.abc import Callable, Mapping, Sequence
 import math
 from typing import Any
@@ -119,6 +120,26 @@ class Tuner:
     diverged = [x.settings for x in self.history if x.value is None]
     return max((x for x in self.history if x.settings not in diverged),
                key=lambda trial: (trial.rounds, trial.rank), default=None)
+
+  def ties(self) -> dict[int, list[Trial]]:
+    """Returns trials of equal value that only their order has told apart.
+
+    By round: some of them continued, or one is chosen, and others are not.
+    """
+    found: dict[int, list[Trial]] = {}
+    best = self.best
+    for rounds in sorted({trial.rounds for trial in self.history}):
+      went_on = [x.settings for x in [*self.history, *self._asked]
+                 if x.rounds > rounds] or (
+                     [best.settings] if best and not self._asked else [])
+      equal: dict[float, list[Trial]] = collections.defaultdict(list)
+      for trial in self.history:
+        if trial.rounds == rounds and trial.value is not None:
+          equal[trial.value].append(trial)
+      for trials in equal.values():
+        if len({trial.settings in went_on for trial in trials}) == 2:
+          found[rounds] = trials
+    return found
 
   def edges(self, settings: Mapping[str, Any]) -> list[str]:
     """Returns the names of settings that lie at an edge of their range."""

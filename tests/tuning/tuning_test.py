@@ -168,6 +168,18 @@ def test_a_named_metric_chooses(tmp_path):
 
 
 @pytest.mark.long
+def test_equal_trials_are_reported_when_their_stage_ends(tmp_path):
+  """Rates so small that no trial learns: the first draw is trained."""
+  text = tune(tmp_path, *RUN, '--tune=halving(eta=2, rungs=2)',
+              '--tune_seeds=0', '--search=learning_rate=log(1e-12, 1e-11)')
+  line = r'2 of 2 trials had \d+\.\d\d% after round 2: only their order '
+  at_once, in_report = re.finditer(f'{line}decided which of them continued\n',
+                                   text)
+  assert at_once.start() < text.index('round 3/4') < in_report.start()
+  first, second = rows_of(tmp_path)
+  assert first['value'] == second['value'] and first['chosen'] == 'True'
+
+
 def test_methods_of_a_file_get_the_same_trials(tmp_path):
   """For each task; those with personal models are chosen and tested by them."""
   (tmp_path / 'two.toml').write_text("""
@@ -450,7 +462,11 @@ def test_halving_of_a_grid():
   assert [len(batch) for batch in batches] == [9, 3, 1]
   assert [batch[0][1] for batch in batches] == [2, 4, 10]
   assert [*map(str, (x for x, _ in batches[1]))] == [
-      str({'a': a, 'b': b}) for a, b in ((2, 1.), (2, .5), (1, 1.))]  # a tie
+      str({'a': a, 'b': b}) for a, b in ((2, 1.), (2, .5), (1, 1.))]
+  (rounds, equal), = tuner.ties().items()
+  assert rounds == 2 and sorted(equal, key=lambda trial: trial.settings['a']
+                                ) == [Trial({'a': 1, 'b': 1.}, 2, 2.),
+                                      Trial({'a': 2, 'b': 0.}, 2, 2.)]
   assert tuner.best.settings == {'a': 2, 'b': 1.} and tuner.best.value == 3
   assert tuner.edges(tuner.best.settings) == ['b']
 
