@@ -160,47 +160,50 @@ _PROCESSORS = {
 
 def speed() -> str:
   """One paragraph for the README."""
-  peers = lambda measurement, algorithm: _span([
-      x for name in _PEERS
-      if (x := _multiple(measurement, name, algorithm))], '.1f')
-  loop = lambda name, algorithm: _multiple('peers_zen5', name, algorithm)
-  elsewhere = lambda names, algorithm: _span([
-      x for name in names for measurement in _PROCESSORS.values()
-      if measurement not in ('peers_zen5', 'peers_zen1')
-      and (x := _multiple(measurement, name, algorithm))], '.1f')
+  def among(names, algorithm, *measurements):
+    return _span([x for name in names
+                  for measurement in measurements or _PROCESSORS.values()
+                  if (x := _multiple(measurement, name, algorithm))], '.1f')
+
+  torch = [name for name in _PEERS if name != 'FedJAX']
+  loop = lambda name, algorithm: among([name], algorithm, 'peers_zen5')
   ours, theirs = _cross_device_seconds()
   own, own_before = (
       blazefl_own.multiple(_measured(name), 'BlazeFL, processes')
       for name in ('blazefl_own', 'blazefl_own_zen1'))
-  slow, fast = sorted(_ratios_of_passes('peers_zen1', _LOOP))
+  seconds = lambda side: ' and '.join(
+      f'{x:.2f}' for x in _seconds_of_passes('peers_zen1', side))
   num_faster, num_measured = _faster_than_slowest('peers_zen1')
   return _filled(
       "**Speed** on two CPU cores, with CIFAR-10, MOON's small CNN and "
-      f'{peers_report.CLIENTS} clients. On an AMD EPYC of Zen 5, a round of '
-      'FedAvg in PFLlib, fluke, FL-bench, Flower, BlazeFL, pfl-research and '
-      f'FedJAX takes {peers("peers_zen5", "fedavg")} times as long as in '
-      'moon_jax, and a round of MOON in the first four (the others have none) '
-      f'{peers("peers_zen5", "moon")} times. Earlier measurements on other '
-      'processors, with a slower form of the network in the simulators of '
-      f'PyTorch, gave {elsewhere(_PEERS, "fedavg")} and '
-      f'{elsewhere(_PEERS, "moon")}. Much of this is not the simulator: a '
-      'plain PyTorch loop in one process takes '
-      f'{loop("PyTorch loop", "fedavg"):.1f} times as long for FedAvg and '
-      f'{loop("PyTorch loop", "moon"):.1f} for MOON, in two processes '
-      f'{loop(_LOOP, "fedavg"):.1f} and {loop(_LOOP, "moon"):.1f} (earlier '
-      f'{elsewhere([_LOOP], "fedavg")} and {elsewhere([_LOOP], "moon")}). '
+      f'{peers_report.CLIENTS} clients. Over {len(_PROCESSORS)} measurements, '
+      'on three processors or more, a round of FedAvg in PFLlib, fluke, '
+      'FL-bench, Flower, BlazeFL and pfl-research takes '
+      f'{among(torch, "fedavg")} times as long as in moon_jax, in FedJAX '
+      f'{among(["FedJAX"], "fedavg")} times, and a round of MOON in the first '
+      f'four (the others have none) {among(_PEERS, "moon")} times. On the '
+      'newest processor, an AMD EPYC of Zen 5, it is '
+      f'{among(torch, "fedavg", "peers_zen5")}, '
+      f'{among(["FedJAX"], "fedavg", "peers_zen5")} and '
+      f'{among(_PEERS, "moon", "peers_zen5")} (PFLlib without the time in '
+      'which it reads files). Three '
+      'measurements have a slower form of the network in the simulators of '
+      'PyTorch; of one, by a reviewer, the logs are not kept. Much of this is '
+      'not the simulator: on Zen 5 a plain PyTorch loop in one process takes '
+      f'{loop("PyTorch loop", "fedavg")} times as long for FedAvg and '
+      f'{loop("PyTorch loop", "moon")} for MOON, in two processes '
+      f'{loop(_LOOP, "fedavg")} and {loop(_LOOP, "moon")}. '
       f"BlazeFL's own benchmark, run once and without compilation, takes "
       f"{own:.1f} times as long in BlazeFL's processes "
       f'({own_before:.1f} on Zen 1); the threads that BlazeFL '
       'recommends were not measured there. **moon_jax is not always faster.** '
-      'On an AMD EPYC of Zen 1, without AVX-512, FedAvg ran twice in '
-      'moon_jax: the loop in two processes takes '
-      f'{slow:.2f} times as long as the slower run and {fast:.2f} times as '
-      f'long as the faster one. {num_faster} of {num_measured} simulators are '
+      'On an AMD EPYC of Zen 1, without AVX-512, a round took moon_jax '
+      f'{seconds("moon_jax")} s in two runs, and the loop in two processes '
+      f'{seconds(_LOOP)} s; {num_faster} of {num_measured} simulators are '
       'faster than the slower run. '
-      'On an Intel Xeon a round of '
-      f"pfl-research's own benchmark takes {ours:.2f} s in moon_jax and "
-      f'{theirs:.2f} s in pfl-research, and ResNets train at '
+      "pfl-research's own benchmark is faster in pfl-research on both "
+      'processors that were tried: on an Intel Xeon a round takes '
+      f'{ours:.2f} s in moon_jax and {theirs:.2f} s there. ResNets train at '
       f'{_span(_resnet_ratios())} of the speed of PyTorch '
       '([performance](docs/performance.md)).')
 
@@ -229,13 +232,11 @@ def _few_clients(kept):
           if run['clients'] == peers_report.CLIENTS]
 
 
-def _ratios_of_passes(measurement, side):
-  """Returns a side's seconds per round of FedAvg over moon_jax's, by pass."""
-  seconds = {(run['pass'], run['side']): peers_report.seconds_per_round(run)
-             for run in _measured(measurement)['runs']
-             if run['algorithm'] == 'fedavg'}
-  return [value / seconds[number, 'moon_jax']
-          for (number, name), value in seconds.items() if name == side]
+def _seconds_of_passes(measurement, side):
+  """Returns a side's seconds per round of FedAvg, by pass."""
+  return [peers_report.seconds_per_round(run) for run in sorted(
+      _measured(measurement)['runs'], key=lambda run: run['pass'])
+          if (run['algorithm'], run['side']) == ('fedavg', side)]
 
 
 def _faster_than_slowest(measurement):
@@ -290,8 +291,10 @@ def speed_ranges() -> str:
       '  ([figures](../experiments/results/measurements.json)).\n'
       '- **Much of a ratio is not the simulator.** On Zen 5 the PyTorch loop '
       f'takes {_span(kernels)} times as long as moon_jax for\n  FedAvg, and '
-      f'the PyTorch simulators {_span(simulators)} times as long as the loop; '
-      f'{_span(before)} on Zen 1 ([two factors](#kernels-and-simulator)).\n'
+      f'the PyTorch simulators {_span(simulators)} times as long as the '
+      'loop;\n  '
+      f'on Zen 1 the second range is {_span(before)} '
+      '([two factors](#kernels-and-simulator)).\n'
       '- With residual networks moon_jax was [slower than '
       'PyTorch](#against-a-pytorch-loop).')
 
@@ -322,13 +325,14 @@ def peers_zen1() -> str:
           if run['side'] == 'moon_jax']
   between = [side for side, seconds in here.items()
              if side != 'moon_jax' and min(ours) < seconds < max(ours)]
-  slower = lambda side: here[side] / there[side]
+  slower = [seconds / there['moon_jax'] for seconds in sorted(ours)]
   return (
       f'{peers_report.by_method(runs)}\n\nThe two runs of moon_jax take '
       f'{_span(ours).replace(" to ", " and ")} s per round; {len(between)} '
       'other sides lie between them. Compared with\nZen 5, a round '
-      f'takes {slower(_LOOP):.1f} times as long in the PyTorch loop '
-      f'(processes), and {slower("moon_jax"):.1f} times in\nmoon_jax.')
+      f'takes {here[_LOOP] / there[_LOOP]:.1f} times as long in the PyTorch '
+      f'loop (processes), and {slower[0]:.1f} or {slower[1]:.1f} times in\n'
+      'moon_jax (two runs).')
 
 
 def recipe() -> str:
@@ -907,7 +911,7 @@ def _tuned_means():
   tested = tuned.kept_results()
   betas = [beta for beta in dict.fromkeys(x.search.beta for x in tested)
            if (family := tuned.tests(tested, beta))
-           and family[0].result.has_learned]
+           and family[0].result.num_learned]
   last = {(x.search.method, x.search.beta): statistics.fmean(x.accuracies)
           for x in tested if x.accuracies}
   means: dict[Any, list[float]] = {}

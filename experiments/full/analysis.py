@@ -20,7 +20,7 @@ _PAPER_SIZE = 2.8  # the paper's difference of MOON and FedAvg, in points
 MIN_PERMUTED = 12  # fewest pairs for the sign-flip test
 MIN_PAIRS = 3  # for a primary question to enter Holm's adjustment
 SPREAD_ROUNDS = 50  # last rounds whose spreads over pairs are compared
-_NARROW = 5  # a spread among so few of the smallest is unusually narrow
+_UNUSUAL = 5  # a spread among so few of the smallest or largest is unusual
 _ORDINALS = '', 'second ', 'third ', 'fourth ', 'fifth '
 
 
@@ -128,15 +128,24 @@ def unusually_narrow(blocks: Sequence[Block]) -> str:
   The interval of the last round is then narrower than those of most rounds
   before it.
   """
+  return _extreme(blocks, 1, 'smallest')
+
+
+def unusually_wide(blocks: Sequence[Block]) -> str:
+  """Returns how large the spread of the last round is, '' if it is usual."""
+  return _extreme(blocks, -1, 'largest')
+
+
+def _extreme(blocks, sign, word):
   d_ST = np.stack([block.new - block.baseline for block in blocks])
   if len(d_ST) < MIN_PAIRS or d_ST.shape[1] < SPREAD_ROUNDS:
     return ''
-  std_T = d_ST[:, -SPREAD_ROUNDS:].std(0, ddof=1)
+  std_T = sign * d_ST[:, -SPREAD_ROUNDS:].std(0, ddof=1)
   rank = int((std_T < std_T[-1]).sum())
-  if rank >= _NARROW or not std_T[-1] < np.median(std_T):
+  if rank >= _UNUSUAL or not std_T[-1] < np.median(std_T):
     return ''
   rounds = d_ST.shape[1]
-  return (f'the spread of the last round is the {_ORDINALS[rank]}smallest of '
+  return (f'the spread of the last round is the {_ORDINALS[rank]}{word} of '
           f'rounds {rounds - SPREAD_ROUNDS + 1} to {rounds}')
 
 

@@ -209,6 +209,9 @@ def moon_by_round() -> str:
         f'{means[r - 1]:+.1f}' for r in looks.ROUNDS)])
   ahead = [_ahead_from(looks.by_round(_blocks(q))[0])
            for q in (questions.SPLIT, questions.MAIN)]
+  alone = [', '.join(str(_ahead_from(block.new - block.baseline))
+                     for block in _blocks(q))
+           for q in (questions.SPLIT, questions.MAIN)]
   reached = [', '.join(
       'never' if i is None else str(i + 1) for block in blocks
       for i in [stats.first_reached(
@@ -233,15 +236,16 @@ def moon_by_round() -> str:
       'methods are near chance in rounds 1 and 2.', '',
       '- Averaged over a round and the four before it, the difference is above '
       f'0 from round {ahead[0]} on (split of seed 0)\n  and {ahead[1]} on (a '
-      'split per seed).',
+      'split per seed). In single pairs it stays above 0 from rounds '
+      f'{alone[0]}\n  and {alone[1]} on.',
       '- Rounds on the split of seed 0 until the median accuracy of five '
       'rounds reaches the accuracy of FedAvg after round 100\n  (of the same '
       f'seed; seeds 0 to {len(blocks) - 1}): MOON {reached[0]}; FedAvg itself '
       f'{reached[1]}.',
       f'- On this split the fastest run of MOON takes {ratio:.2f} times as '
       'long per round as that of FedAvg (one CPU core). Ratios of pairs\n  are '
-      f'{min(in_pairs):.1f} to {max(in_pairs):.1f}, because other work shared '
-      'the processors. At a ratio of '
+      f'{min(in_pairs):.1f} to {max(in_pairs):.1f}, probably because other '
+      'work shared the processors. At a ratio of '
       f'{ratio:.2f}, {equal} rounds of MOON take as long as\n  '
       f'{questions.SPLIT.num_rounds} of FedAvg. MOON in rounds '
       f'{equal - _WINDOW + 1} to {equal} minus FedAvg in its last {_WINDOW} '
@@ -436,6 +440,8 @@ def moon_few() -> str:
       compare(blocks, end) for end in (last, stats.mean_of_last, _best))
   jumps = lambda curves: np.mean([np.std(c[-50:], ddof=1) for c in curves])
   (_, fedavg), (_, moon) = sides(questions.FEW, blocks)
+  median = float(np.median(np.std(
+      [(b.new - b.baseline)[-50:] for b in blocks], axis=0, ddof=1)))
   return '\n'.join((
       f'- After round 250 (the registered endpoint): {_size(found)}, MOON '
       f'higher in {_num_ahead(found)}.',
@@ -454,7 +460,8 @@ def moon_few() -> str:
       'interval of ±1 point the last round needs about '
       f'{pairs_needed(found.std):,} pairs, the mean of\n  the last 10 rounds '
       f'about {pairs_needed(at_10.std):,}, by the spread of these '
-      f'{len(blocks)}.'))
+      f'{len(blocks)}. By the median spread of the last 50 rounds the last '
+      f'round needs about {pairs_needed(median):,}.'))
 
 
 def moon_sorted() -> str:

@@ -32,9 +32,9 @@ from experiments.full.analysis import (
   rounds_on_gpu,
   sides,
   sign_flip_p,
-  SPREAD_ROUNDS,
   tests_of_fresh,
   unusually_narrow,
+  unusually_wide,
   verdict,
   whole_blocks,
 )
@@ -94,34 +94,56 @@ def summary() -> str:
   blocks = _read()
   holm = adjusted(blocks)
   first, *others = [q for q in questions.QUESTIONS if q.is_primary]
-  rows = [['setting', 'FedAvg (%)', 'MOON (%)', 'MOON - FedAvg, points',
-           f'mean of the last {stats.LAST} rounds', 'pairs', 'verdict',
-           'published difference']]
-  is_narrow = False
+  rows = [['setting', 'FedAvg (%)', 'MOON (%)', 'MOON - FedAvg, mean of the '
+           f'last {stats.LAST} rounds', 'after the last round', 'pairs',
+           'verdict', 'published difference']]
+  notes = []
   for question in (first, questions.SPLIT, *others):
     if found := blocks[question.name]:
-      narrow = '\\*' * bool(unusually_narrow(found))
-      is_narrow |= bool(narrow)
+      narrow = unusually_narrow(found)
       verdict_text = headline(question, found, holm.get(question.name))
       ends = [looks.size(found, endpoint, '')
               if question is questions.SPLIT
               else _size(compare(found, endpoint))
-              for endpoint in (last, stats.mean_of_last)]
+              for endpoint in (stats.mean_of_last, last)]
+      published = published_difference(question)
       rows.append([
           _setting(question), *(  # accuracies after the last round
               stats.mean_and_std([last(curve) for curve in curves], 1)
               for _, curves in sides(question, found)),
-          ends[0] + narrow, ends[1], len(found),
+          ends[0], ends[1] + '\\*' * bool(narrow), len(found),
           verdict_text.partition(':')[0],
-          f'{published_difference(question).mean:+.1f} '
-          f'({question.new.published[-1].source})'])
+          f'{_size(published)}, {question.new.published[-1].source}'])
+      notes += [f'\\* Unusually narrow: {narrow}.'] * bool(narrow)
+      notes += _details(question, found)
   notes = [
-      *['\\* This interval is unusually narrow: after most of the last '
-        f'{SPREAD_ROUNDS} rounds it is wider.'] * is_narrow,
+      *dict.fromkeys(notes),
       *[f'**Fresh splits.** {sentence(fresh_sentence(kept_runs()))}'] * bool(
           whole_blocks(read_fresh(kept_runs()))),
       *_not_tested(blocks)]
   return '\n'.join([markdown(rows), '', *(f'- {note}' for note in notes)])
+
+
+def _details(question, blocks):
+  """Returns what a row of the summary needs beside its figures, as sentences.
+
+  An open verdict on the last round hides a difference in the registered
+  secondary endpoint.
+  """
+  caveats = _caveats(question, blocks)[1:]
+  if caveats:
+    return [f'Class-sorted batches: n{" ".join(caveats)[1:]}']
+  c = compare(blocks, stats.mean_of_last)
+  if (c.low <= 0 <= c.high or
+      not headline(question, blocks).startswith('open')):
+    return []
+  word = 'higher' if c.mean > 0 else 'lower'
+  pairs = sum(np.sign(c.differences) == np.sign(c.mean))
+  return [f'{_setting(question).partition(" per ")[0]}: in the mean of the '
+          f'last {stats.LAST} rounds, the registered secondary endpoint, MOON '
+          f'is {word} in {pairs} of {len(blocks)} pairs.'
+          + _wide(question, blocks).replace(
+              'This interval', 'The interval of the last round')]
 
 
 def _setting(question):
@@ -148,14 +170,17 @@ def _not_tested(blocks):
         f'{at_end:+.1f} points after the last round, {mean:+.1f} in the mean '
         f'of the last {stats.LAST} rounds, over {len(found)} pairs; both not '
         'tested.')
-  if higher := higher_than_moon(kept_runs(), stats.mean_of_last):
+  at_end, means = (higher_than_moon(kept_runs(), endpoint)
+                   for endpoint in (last, stats.mean_of_last))
+  if means:
     sentences.append(
         'Other methods on the split of seed 0 whose mean of the last '
-        f'{stats.LAST} rounds is above that of MOON: ' + '; '.join(
-            f'{question.new.title}, by {c.mean:+.1f} points over '
-            f'{len(c.differences)} pairs (95% interval, unadjusted and not '
-            f'planned, {stats.interval_text(c.low, c.high)})'
-            for question, c in higher.items()) + '.')
+        f'{stats.LAST} rounds is above that of MOON (not planned, 95% '
+        'intervals unadjusted): ' + '; '.join(
+            f'{question.new.title}, {len(c.differences)} pairs: {_size(c)} '
+            'points; after the last round ' + (
+                _size(at_end[question]) if question in at_end else
+                'not above it') for question, c in means.items()) + '.')
   return sentences
 
 
@@ -273,10 +298,17 @@ def both_endpoints(question: Question, blocks: list[Block],
             f'about: {rest} This interval is unusually narrow: {narrow}.')
   else:
     kind = ' (secondary endpoint)' * question.is_primary
-    text = f'{verdict_text} M{means[1:]}{kind}: {size}{pairs}.'
+    text = f'{verdict_text}{_wide(question, blocks)} M{means[1:]}{kind}: '
+    text += f'{size}{pairs}.'
   adjusted_p = "not by Holm's p" not in text and stats.p_text(holm_p)
   return ' '.join((text, *_caveats(question, blocks), *[
       f"Holm's p: {adjusted_p}."] * bool(adjusted_p)))
+
+
+def _wide(question, blocks):
+  """Returns a sentence on a registered interval that is unusually wide."""
+  wide = unusually_wide(blocks) if question.is_primary else ''
+  return f' This interval is unusually wide: {wide}.' if wide else ''
 
 
 def _caveats(question, blocks):

@@ -75,12 +75,12 @@ class Result(NamedTuple):
   accuracies: tuple[float, ...]  # percent, by SEEDS; () if nothing is chosen
   failed: int  # how many of them have an evaluation that counts as chance
   trials_failed: int  # how many trials have no value that could be chosen
-  best: float  # highest validation accuracy in a trial, percent
+  best: tuple[float, ...]  # highest validation accuracy by trial, percent
 
   @property
-  def has_learned(self) -> bool:
-    """Whether a trial was above chance, so that the choice is no accident."""
-    return self.best >= _LEARNED
+  def num_learned(self) -> int:
+    """The trials above chance; without one the choice is an accident."""
+    return sum(best >= _LEARNED for best in self.best)
 
 
 class Tested(NamedTuple):
@@ -90,6 +90,13 @@ class Tested(NamedTuple):
   comparison: Comparison  # in points
   holm_p: float  # NaN of the baseline
   verdict: str  # "higher", "lower" or "open"; "" of the baseline
+
+  @property
+  def by_interval(self) -> str:
+    """What the unadjusted interval says of a method that is open; or ''."""
+    c = self.comparison
+    return '' if self.verdict != 'open' else (
+        'higher' if c.low > 0 else 'lower' if c.high < 0 else '')
 
 
 @functools.cache
@@ -186,12 +193,12 @@ def _result(search, runs):
                      f'{chosen}')
   accuracies = [endpoint(run, _ENDPOINTS[search.is_personal])
                 for run in tested]
-  best = max((line[metric] for run in trials for line in run.lines
-              if line.get(metric) is not None), default=0)
+  best = [max((100 * line[metric] for line in run.lines
+               if line.get(metric) is not None), default=0) for run in trials]
   return Result(search, chosen[0] if chosen else {},
                 tuple(mean for mean, _ in accuracies),
                 sum(has_failed for _, has_failed in accuracies), failed,
-                100 * best)
+                tuple(best))
 
 
 def _last(run, metric):
@@ -247,13 +254,18 @@ def _difference(new, baseline):
 def table(tested: list[Tested]) -> str:
   """Returns methods of a family as a Markdown table, in the order of the file.
 
-  The first one is the baseline.
+  The first one is the baseline. Personal models of one class have accuracies
+  far above chance, so that these say nothing about their trials.
   """
+  is_global = not tested[0].result.search.is_personal
   rows = [['method', 'chosen', 'trials without a value',
-           'best validation accuracy of a trial, %', 'accuracy, %',
+           *['trials above chance'] * is_global,
+           'best validation accuracy of a trial, %',
+           'accuracy, %',
            f'minus {tested[0].result.search.title}, points',
            '95% interval, unadjusted', 'p, Holm', 'verdict']]
-  for result, c, p, verdict in tested:
+  for one in tested:
+    result, c, p, verdict = one
     search, chosen, accuracies, failed, trials_failed, best = result
     rows.append([
         search.title, ', '.join(
@@ -261,11 +273,13 @@ def table(tested: list[Tested]) -> str:
             + ' (at the edge)' * _is_edge(search, name, value)
             for name, value in chosen.items()) or 'nothing',
         f'{trials_failed} of {NUM_TRIALS}',
-        f'{best:.1f}' + ' (chance)' * (not result.has_learned),
+        *[f'{result.num_learned} of {NUM_TRIALS}'] * is_global,
+        f'{max(best):.1f}',
         stats.mean_and_std(accuracies, 1, missing='no result')
         + f' ({failed} with a loss that is not finite)' * bool(failed),
         fixed(c.mean, 1, '+') if c.differences else '',
-        stats.interval_text(c.low, c.high), stats.p_text(p), verdict])
+        stats.interval_text(c.low, c.high), stats.p_text(p), verdict
+        + f' (unadjusted: {one.by_interval})' * bool(one.by_interval)])
   return markdown(rows)
 
 
@@ -300,22 +314,24 @@ def _untuned(tested, prefix, page):
 
   `page` is the path of experiments/results/README.md.
   """
-  names = [x.result.search.title for x in tested if not x.result.has_learned]
+  names = [x.result.search.title for x in tested if not x.result.num_learned]
   if not names:
     return []
   first = tested[0].result
-  text = (f'{prefix}In no trial of {", ".join(names)} the validation accuracy '
-          f'reached {_LEARNED:g}% (chance is 10%), so the choice of their '
-          'settings is an accident: after 8 rounds, when six of nine trials '
-          'end, nothing has been learned yet.')
-  if not first.has_learned:
+  text = (f'{prefix}No trial of {", ".join(names)} reached a validation '
+          f'accuracy of {_LEARNED:g}% (chance is 10%; the limit was set after '
+          'the results). Six of nine trials end after 8 rounds, when nothing '
+          'has been learned yet, so the choice of these settings is an '
+          'accident.')
+  if not first.num_learned:
     end = stats.mean_and_std(first.accuracies, 1, missing='no accuracy')
-    text += (f' {first.search.title}, the baseline, is one of them. It has '
+    text += (f' {first.search.title}, the baseline, is among them; it has '
              f'{end} (%) with the new seeds. '
              'The tests and verdicts are as registered, but they say nothing '
              f'about {first.search.title} with a learning rate that works'
              + ('' if first.search.method != 'fedavg' else
-                f' ([some do]({page}#fedavg_dirichlet_01))') + '.')
+                f' ([some rates do]({page}#fedavg_dirichlet_01), in one run '
+                'each)') + '.')
   return [text]
 
 
@@ -331,21 +347,33 @@ def summary() -> str:
     for is_personal in False, True:
       tested = [x for x in family if x.result.search.is_personal == is_personal]
       baseline = tested[0].result
-      if not baseline.has_learned:
-        means = sorted(((statistics.fmean(x.result.accuracies),
-                         x.result.search.title) for x in tested
-                        if x.result.has_learned), reverse=True)
+      if not baseline.num_learned:
+        means = sorted(((statistics.fmean(x.result.accuracies), x.result)
+                        for x in tested if x.result.num_learned),
+                       key=lambda found: -found[0])
         lines += _untuned(tested, f'- Dirichlet {beta}: **no comparison with '
                           f'{baseline.search.title}.** ',
                           'experiments/results/README.md')
-        lines.append('  Methods of which a trial learned have, with the new '
-                     'seeds: ' + ', '.join(f'{title} {mean:.1f}%'
-                                           for mean, title in means) + '.')
+        lines.append(
+            '  The others have, with the new seeds, and of nine trials so many '
+            'above chance: ' + ', '.join(
+                f'{result.search.title} {mean:.1f}% ({result.num_learned})'
+                for mean, result in means) + '.')
         continue
-      names = {verdict: ', '.join(
-          x.result.search.title for x in tested if x.verdict == verdict)
-               or 'none' for verdict in ('higher', 'lower', 'open')}
-      texts = '; '.join(f'*{key}*: {text}' for key, text in names.items())
+      names = {key: ', '.join(
+          x.result.search.title + (
+              f' (failed runs, which count as chance: {x.result.failed} of '
+              f'{len(SEEDS)})') * bool(x.result.failed)
+          for x in tested if (x.verdict, x.by_interval) == of)
+               for key, of in (
+                   ('higher', ('higher', '')), ('lower', ('lower', '')),
+                   ('open, but higher by the unadjusted interval',
+                    ('open', 'higher')),
+                   ('open, but lower by the unadjusted interval',
+                    ('open', 'lower')), ('open', ('open', '')))}
+      texts = '; '.join(f'*{key}*: {text or "none"}'
+                        for key, text in names.items()
+                        if text or key in ('higher', 'lower'))
       lines.append(f'- Dirichlet {beta}, against tuned '
                    f'{baseline.search.title}: {texts}.')
   return '\n'.join(lines)
@@ -359,9 +387,11 @@ def moon() -> str:
     if not family:
       continue
     result, c, p, verdict = family['moon']
-    if not (result.has_learned and family['fedavg'].result.has_learned):
-      texts.append(f'Dirichlet {beta}: no comparison, since the search of MOON '
-                   'or of FedAvg has no trial above chance')
+    untuned = [x.search.title for x in (result, family['fedavg'].result)
+               if not x.num_learned]
+    if untuned:
+      texts.append(f'Dirichlet {beta}: no comparison, since no trial of '
+                   f'{" and none of ".join(untuned)} is above chance')
       continue
     mu = result.chosen.get('algorithm.mu', math.nan)
     texts.append(

@@ -167,7 +167,7 @@ def test_the_head_trains_in_a_rounded_number_of_steps(
 
 
 def test_fedrcl_takes_the_mean_over_levels_and_features():
-  """Each alone is compared with the paper in papers_test.py."""
+  """Each alone is compared with a reference in papers_test.py."""
   random = np.random.default_rng(0)
   levels = [jnp.float32(random.normal(size=(5, size))) for size in (4, 2, 3)]
   batch = Batch(None, jnp.array([0, 1, 0, 1, 1]), jnp.float32([1, 1, 1, 1, 0]))

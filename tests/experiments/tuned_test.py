@@ -117,20 +117,28 @@ def test_a_family_has_two_baselines_and_holms_p(
   rows = [row.split(' | ') for row in tuned.table(
       [x for x in found if not x.result.search.is_personal]).splitlines()[2:]]
   assert [row[0][2:] for row in rows] == [x.title for x in GLOBAL[:6]]
-  assert rows[0][1:5] == ['learning rate 0.01732', '0 of 2', '30.0',
+  assert rows[0][1:6] == ['learning rate 0.01732', '0 of 2', '2 of 2', '30.0',
                            '62.0 ± 1.6']
-  assert rows[0][-1] == ' |' and rows[1][5] == f'{d[0].mean():+.1f}'
+  assert rows[0][-1] == ' |' and rows[1][6] == f'{d[0].mean():+.1f}'
   assert tuned.tests(tuned.results(read_all(tmp_path)), '0.1') == []
   monkeypatch.setattr(tuned, 'kept_results', lambda: tuned.results(
       read_all(tmp_path)))
+  low, high = scipy_stats.t.interval(
+      .95, 4, np.mean(d, 1), np.std(d, 1, ddof=1) / 5**.5)
+  unadjusted = np.where(low > 0, 'higher', np.where(high < 0, 'lower', ''))
+  words = [f'open, but {u} by the unadjusted interval' if v == 'open' and u
+           else v for v, u in zip(verdicts, unadjusted)]
+  assert 'open, but lower by the unadjusted interval' in words
   of = lambda verdict, kind: ', '.join(
-      x.title for x, v in zip(others, verdicts) if v == verdict
-      and x.is_personal == kind) or 'none'
+      x.title for x, word in zip(others, words) if word == verdict
+      and x.is_personal == kind)
   assert tuned.summary().splitlines() == [
-      f'- Dirichlet 0.5, against tuned {baseline}: *higher*: '
-      f'{of("higher", kind)}; *lower*: {of("lower", kind)}; *open*: '
-      f'{of("open", kind)}.' for kind, baseline in (
-          (False, 'FedAvg'), (True, 'FedAvg-FT'))]
+      f'- Dirichlet 0.5, against tuned {baseline}: ' + '; '.join(
+          f'*{word}*: {of(word, kind) or "none"}' for word in (
+              'higher', 'lower', 'open, but higher by the unadjusted interval',
+              'open, but lower by the unadjusted interval', 'open')
+          if of(word, kind) or word in ('higher', 'lower')) + '.'
+      for kind, baseline in ((False, 'FedAvg'), (True, 'FedAvg-FT'))]
   i = [x.method for x in others].index('moon')
   assert 'MOON - FedAvg, Dirichlet 0.5, mu ' in tuned.moon()
   assert f': {d[i].mean():+.1f} points (95%' in tuned.moon()
@@ -168,7 +176,7 @@ def test_divergence_is_chance_and_no_result_is_no_difference(tmp_path, few):
   assert {x.verdict for x in tested[2:]} == {'open'}
   rows = {row.split(' | ')[0][2:]: row
           for row in tuned.table(tested).splitlines()}
-  assert '| nothing | 2 of 2 | 10.0 (chance) | no result |' in (
+  assert '| nothing | 2 of 2 | 0 of 2 | 10.0 | no result |' in (
       rows['SCAFFOLD'])
   assert '(1 with a loss that is not finite)' in rows['FedProx']
 
@@ -185,12 +193,14 @@ def test_a_baseline_that_no_trial_tuned_is_no_comparison(
   found = tuned.results(read_all(tmp_path))
   monkeypatch.setattr(tuned, 'kept_results', lambda: found)
   is_tuned = best >= 15
-  assert ('**no comparison with FedAvg.** In no trial of FedAvg the' in (
+  assert ('**no comparison with FedAvg.** No trial of FedAvg reached' in (
       tuned.summary())) == (not is_tuned)
   assert ('against tuned FedAvg: ' in tuned.summary()) == is_tuned
-  assert ('0.5: no comparison' in tuned.moon()) == (not is_tuned)
-  assert ('14.9 (chance)' in tuned.report()) == (not is_tuned)
-  assert tuned.report().count('FedAvg, the baseline, is one') == (not is_tuned)
+  assert ('0.5: no comparison, since no trial of FedAvg is above chance' in (
+      tuned.moon())) == (not is_tuned)
+  assert ('| 0 of 2 | 14.9 |' in tuned.report()) == (not is_tuned)
+  assert tuned.report().count('FedAvg, the baseline, is among') == (
+      not is_tuned)
 
 
 def test_an_evaluation_with_a_client_that_diverged_is_chance(tmp_path):

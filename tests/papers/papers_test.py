@@ -1,4 +1,4 @@
-"""Each method against the update of its paper, in plain NumPy.
+"""Each method against the update of its paper as we know it, in plain NumPy.
 
 Rows name the algorithm, and the plain reference: a function of the cohorts that
 returns `plain.Trained`. Golden values (`golden/NAME.npz`) are those of the code
