@@ -196,7 +196,8 @@ def estimate(specs: Sequence[RoundSpec], configs: Sequence[Config],
   rows, jobs = amounts(specs, places, shape)
   rounds = [spec.federation.planned_rounds or 0 for spec in specs]
   cohorts = [spec.federation.first_cohorts(ROUNDS) for spec in specs]
-  counts = [*map(round_spec.mean_counts, cohorts)]
+  counts = [round_spec.mean_counts(spec.federation, of_spec)
+            for spec, of_spec in zip(specs, cohorts)]
   steps = [*map(round_spec.mean_steps, specs, cohorts)]
   known: dict[tuple, float] = {}
   passes, new_steps, words = zip(*map(_client_evaluation, specs, configs))

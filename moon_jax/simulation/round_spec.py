@@ -296,17 +296,22 @@ def wire_bytes(algorithm: Algorithm, traced: Traced, topology: Topology,
 
   `traced` is of an algorithm with the same functions.
   """
-  model, hparams = traced.model, algorithm.hparams
-  size, upload = bytes_of(model), traced.upload_bytes
-  broadcast = traced.download_bytes - size
-  if algorithm.download_bytes is not None:
-    size = algorithm.download_bytes(model, hparams)
+  upload = traced.upload_bytes
   if algorithm.upload_bytes is not None:
-    upload = algorithm.upload_bytes(model, hparams)
-  received = topology.received * np.resize(size, num_clients)
+    upload = algorithm.upload_bytes(traced.model, algorithm.hparams)
+  received = topology.received * np.resize(
+      _model_bytes(algorithm, traced), num_clients)
   if not topology.has_server:
     return received, received
+  broadcast = traced.download_bytes - bytes_of(traced.model)
   return received + broadcast, np.resize(upload, num_clients)
+
+
+def _model_bytes(algorithm, traced):
+  """Returns the bytes of a model that a client receives, maybe by client."""
+  if algorithm.download_bytes is None:
+    return bytes_of(traced.model)
+  return algorithm.download_bytes(traced.model, algorithm.hparams)
 
 
 class Counts(NamedTuple):
@@ -314,7 +319,7 @@ class Counts(NamedTuple):
 
   trained: float  # clients that train
   received: float  # those whose message is received
-  pairs: float  # ordered pairs of the latter
+  sent: float  # models that clients send each other
 
 
 def traffic(spec: 'RoundSpec', counts: Counts, num_rounds: int
@@ -325,22 +330,26 @@ def traffic(spec: 'RoundSpec', counts: Counts, num_rounds: int
   """
   federation = spec.federation
   topology, num_clients = federation.topology, federation.num_clients
-  download, upload = (x_C.mean() for x_C in wire_bytes(
-      federation.algorithm, spec, topology, num_clients))
   if topology.has_server:
+    download, upload = (x_C.mean() for x_C in wire_bytes(
+        federation.algorithm, spec, topology, num_clients))
     of_clients = counts.trained * download + counts.received * upload
-  else:  # each pair of clients is as likely to be neighbours
-    of_clients = counts.pairs / max(num_clients - 1, 1) * upload
+  else:
+    of_clients = counts.sent * np.mean(
+        _model_bytes(federation.algorithm, spec))
   return round(of_clients), round(
       topology.between_servers(num_rounds) / num_rounds * bytes_of(spec.model))
 
 
-def mean_counts(cohorts: Sequence[Cohort]) -> Counts:
+def mean_counts(federation: Federation, cohorts: Sequence[Cohort]) -> Counts:
   """Returns the counts of cohorts."""
-  received = np.array([c.lost.count(False) for c in cohorts])
+  received_TC = np.zeros((len(cohorts), federation.num_clients), np.float32)
+  for received_C, cohort in zip(received_TC, cohorts):
+    received_C[[client for client, is_lost in zip(
+        cohort.clients, cohort.lost) if not is_lost]] = 1
   return Counts(*map(float, map(np.mean, (
-      [np.count_nonzero(c.steps_fraction) for c in cohorts], received,
-      received * (received - 1)))))
+      [np.count_nonzero(c.steps_fraction) for c in cohorts],
+      received_TC.sum(1), [*map(federation.topology.sent, received_TC)]))))
 
 
 def cohort_steps(spec: RoundSpec, cohort: Cohort) -> np.ndarray:
@@ -543,14 +552,17 @@ class Planner:
   def mean_counts(self, run: int, rounds_done: int) -> Counts:
     """Returns the counts of the rounds done, of the first round if none is.
 
-    A history does not have those of each round, which count as if equal.
+    A history does not have those of each round: clients count as if they took
+    part independently of each other.
     """
     federation, history = self._specs[run].federation, self.histories[run]
     if history and rounds_done:
-      received = history.times_received.sum() / rounds_done
-      return Counts(history.times_trained.sum() / rounds_done, received,
-                    received * max(received - 1, 0))
-    return mean_counts(federation.first_cohorts(max(1, rounds_done)))
+      return Counts(*(float(x) / rounds_done for x in (
+          history.times_trained.sum(), history.times_received.sum(),
+          rounds_done * federation.topology.sent(
+              history.times_received / rounds_done))))
+    return mean_counts(
+        federation, federation.first_cohorts(max(1, rounds_done)))
 
   def mean_steps(self, run: int, rounds_done: int) -> float:
     """Returns the local steps per round of all clients; see `mean_counts`.

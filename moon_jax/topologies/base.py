@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from moon_jax.models.base import Variables
 
@@ -132,8 +133,11 @@ class Topology(NamedTuple):
       recorded.
     has_server: whether clients exchange models with a server, which also sends
       what the algorithm broadcasts, and not with each other.
-    received: models that a client receives in a round if all take part, on
-      average. Without a server it sends as many; otherwise one message.
+    received: models that a client receives in a round if all take part, a
+      number or [C]. Without a server it sends as many; otherwise one message.
+    sent: `(present_C) -> number`. Returns the models that clients send each
+      other in a round in which these take part, 1, and others not, 0; or take
+      part with a probability. Only without a server.
     between_servers: `(num_rounds) -> number`. Returns the models that servers
       send each other in the first rounds, all together.
   """
@@ -148,7 +152,8 @@ class Topology(NamedTuple):
   needs_losses: bool = False
   needs_updates: bool = False
   is_fixed: bool = False
-  received: float = 1.
+  received: float | np.ndarray = 1.
+  sent: Callable[[np.ndarray], float] = lambda present_C: 0
   has_server: bool = True
   between_servers: Callable[[int], float] = lambda num_rounds: 0
 

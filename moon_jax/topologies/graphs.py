@@ -144,20 +144,23 @@ def gossip(num_clients: FromRun[Count], seed: FromRun[int],
         lambda x, y, start: x + (y - start), models['params'],
         trained['params'], start)})
 
-  return _of_nodes(num_clients, mix, steps * nodes.is_there_MD.sum()
-                   / num_clients)
+  def sent(present_C):
+    return steps * (nodes.is_there_MD * present_C[:, None]
+                    * present_C[nodes.index_MD]).sum()
+
+  return _of_nodes(num_clients, mix, steps * nodes.is_there_MD.sum(1), sent)
 
 
 def _mixed(models):
   return Mixed(models, (), {'consensus_distance': consensus_distance(models)})
 
 
-def _of_nodes(num_clients, mix, received):
+def _of_nodes(num_clients, mix, received, sent):
   """Returns the topology of clients that each have a model."""
   return Topology(
       num_models=num_clients, num_clients=num_clients,
       choose=lambda choice: choice.client_id, mix=mix, is_fixed=True,
-      has_server=False, received=received)
+      has_server=False, received=received, sent=sent)
 
 
 def recipients(key: jax.Array, num_nodes: int, count: int) -> jax.Array:
@@ -220,7 +223,12 @@ def epidemic(num_clients: FromRun[Count], peers: Count = 1,
         jnp.where(d < count_M, weight_M, 0)))
     return _mixed(models)
 
-  return _of_nodes(num_clients, mix, peers)
+  def sent(present_C):
+    count = present_C.sum()
+    # With the oracle absent neighbours are known, and get nothing.
+    return peers * count * ((count - 1) / (num_clients - 1) if oracle else 1)
+
+  return _of_nodes(num_clients, mix, peers, sent)
 
 
 def edges_of(graph: Part | np.ndarray, num_nodes: int, seed: int) -> np.ndarray:

@@ -485,10 +485,33 @@ def test_bytes_of_graphs_are_means_over_rounds_of_any_size():
   made = federation(
       mj.topologies.gossip(8, 0, 'complete'),
       rounds=mj.rounds.listed([[3], [*range(8)]]))
-  counts = round_spec.mean_counts(made.first_cohorts(2))
+  counts = round_spec.mean_counts(made, made.first_cohorts(2))
   assert counts == (4.5, 4.5, 28)
   assert round_spec.traffic(round_spec.make(made, 1, 1), counts, 2) == (
       28 * 4 * (4 + 1) * fed.NUM_CLASSES, 0)
+
+
+@pytest.mark.parametrize('topology, counts', [
+    (mj.topologies.gossip(8, 0), [2, 0, 2]),  # a ring: 0 and 2 do not meet
+    (mj.topologies.epidemic(8, 3), [6, 6, 6]),  # also to absent clients
+    (mj.topologies.epidemic(8, 3, oracle=True), [6 / 7] * 3)])
+def test_bytes_of_graphs_are_those_of_the_clients_of_each_round(
+    topology, counts):
+  cohorts = [[0, 1], [0, 2], [6, 7]]
+  made = federation(topology, rounds=mj.rounds.listed(cohorts))
+  for cohort, sent in zip(made.first_cohorts(3), counts):
+    assert round_spec.mean_counts(made, [cohort]) == pytest.approx((2, 2, sent))
+  mean = round_spec.mean_counts(made, made.first_cohorts(3))
+  assert mean.sent == pytest.approx(np.mean(counts))
+
+
+def test_a_hub_takes_longer_than_leaves_to_exchange_models():
+  made = federation(
+      mj.topologies.gossip(8, 0, np.array([[0, i] for i in range(1, 8)])))
+  spec = round_spec.make(made, 1, 1)
+  size = 4 * (4 + 1) * fed.NUM_CLASSES
+  for bytes_C in round_spec.wire_bytes(made.algorithm, spec, made.topology, 8):
+    assert bytes_C.tolist() == [7 * size] + [size] * 7
 
 
 def test_clusters_that_split_find_groups_with_other_labels():
