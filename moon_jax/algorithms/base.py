@@ -338,7 +338,8 @@ class Algorithm(NamedTuple):
     needs: the settings of a `moon_jax.Federation` that the method assumes, by
       name, such as {'momentum': 0}, for which federations are checked. Further
       names: 'all_clients', all clients in each round; 'trusted_client', one of
-      the clients; 'clients_of_attack', the number of clients.
+      the clients; 'clients_of_attack', the number of clients; 'clipped_cohort',
+      the number of clients of each round.
     min_received: the fewest messages from which `aggregate` makes a model; a
       round that receives fewer, but one or more, ends the run.
     upload_bytes: `(variables, hparams) -> int`. Returns the bytes of a message

@@ -225,10 +225,12 @@ def with_compression(algorithm: Algorithm, compressor: Compressor) -> Algorithm:
         view.key, view.hparams)
     return error, Message({**model, 'params': params})
 
-  return wrap(
+  made = wrap(
       algorithm, 'with_compression', send=send,
       init_client=_first_error if compressor.has_feedback else None,
       upload_bytes=functools.partial(_bytes, compressor.bits))
+  return made._replace(made_of=(
+      *made.made_of, *['has_feedback'] * compressor.has_feedback))
 
 
 def with_compressed_download(algorithm: Algorithm,

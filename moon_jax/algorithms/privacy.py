@@ -28,7 +28,13 @@ import optax
 
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.algorithms.wrap import wrap
-from moon_jax.config.parts import BelowOne, NonNegative, Positive
+from moon_jax.config.parts import (
+  BelowOne,
+  checked,
+  Count,
+  NonNegative,
+  Positive,
+)
 from moon_jax.errors import setting, UserError
 
 _NOISE = 0x6470  # folded into the run's key, to separate it from clients' keys
@@ -79,12 +85,14 @@ class Client(_Private):
   quantile: BelowOne = 0.
 
 
-def with_clipping(algorithm: Algorithm, clip: float, cohort_size: int,
-                  multiplier: float = 0.) -> Algorithm:
+@checked
+def with_clipping(algorithm: Algorithm, clip: Positive, cohort_size: Count,
+                  multiplier: NonNegative = 0.) -> Algorithm:
   """Returns `algorithm` with updates clipped to norm `clip`, and noise.
 
   Its clients must send model parameters and nothing else; otherwise tracing it
-  raises a UserError. Noise is drawn independently in each round.
+  raises a UserError. Noise is drawn independently in each round. A federation
+  must have rounds of `cohort_size` clients, of which some may fail.
   """
   def send(trained, message, view):
     update = _update(message, view, clip)
@@ -100,12 +108,19 @@ def with_clipping(algorithm: Algorithm, clip: float, cohort_size: int,
     return Message(jax.tree.map(
         lambda w, total: w + total / cohort_size, variables, total)), server, {}
 
-  return wrap(algorithm, 'with_clipping', send=send, receive=receive)
+  return wrap(algorithm, 'with_clipping', send=send, receive=receive,
+              needs=_needs(algorithm, cohort_size))
 
 
+def _needs(algorithm, cohort_size):
+  return {**algorithm.needs, 'clipped_cohort': cohort_size}
+
+
+@checked
 def with_adaptive_clipping(
-    algorithm: Algorithm, clip: float, cohort_size: int, multiplier: float = 0.,
-    quantile: float = 0.5, rate: float = 0.2) -> Algorithm:
+    algorithm: Algorithm, clip: Positive, cohort_size: Count,
+    multiplier: NonNegative = 0., quantile: BelowOne = 0.5,
+    rate: NonNegative = 0.2) -> Algorithm:
   """Returns `algorithm` with updates clipped to a norm that adapts, and noise.
 
   Andrew, Thakkar, McMahan and Ramaswamy, Differentially Private Learning with
@@ -161,11 +176,13 @@ def with_adaptive_clipping(
   return wrap(
       algorithm, 'with_adaptive_clipping', send=send, receive=receive,
       init_server=lambda variables: jnp.float32(clip),
-      broadcast=lambda norm, receiver: norm)
+      broadcast=lambda norm, receiver: norm,
+      needs=_needs(algorithm, cohort_size))
 
 
-def with_local_noise(algorithm: Algorithm, clip: float,
-                     multiplier: float) -> Algorithm:
+@checked
+def with_local_noise(algorithm: Algorithm, clip: Positive,
+                     multiplier: NonNegative) -> Algorithm:
   """Returns `algorithm` with clients that clip their update and add noise.
 
   Local differential privacy of a client: its message w^t + d_i + z S N(0, I) is
@@ -188,8 +205,9 @@ def with_local_noise(algorithm: Algorithm, clip: float,
   return wrap(algorithm, 'with_local_noise', send=send)
 
 
-def with_private_gradients(algorithm: Algorithm, clip: float,
-                           multiplier: float = 0.) -> Algorithm:
+@checked
+def with_private_gradients(algorithm: Algorithm, clip: Positive,
+                           multiplier: NonNegative = 0.) -> Algorithm:
   """Returns `algorithm` with local steps that protect each example, DP-SGD.
 
   Abadi et al., Deep Learning with Differential Privacy, CCS 2016,

@@ -220,6 +220,8 @@ def validated(name: str, clock: Clock, num_clients: int) -> Clock:
   if np.shape(clock.phase) not in ((), (num_clients,)):
     fail('phase', f'is a number, or has {num_clients}',
          list(np.shape(clock.phase)))
+  if not np.isfinite(clock.phase).all():
+    fail('phase', 'has finite numbers', clock.phase)
   return clock._replace(**made)
 
 
@@ -385,10 +387,18 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
     least: available clients, of a tier, for which a round waits.
 
   Raises:
-    UserError: if more clients start than there are, in all or in a tier, or
-      cohorts are given for clients that are not always available.
+    UserError: if a number is out of range, more clients start than there are,
+      in all or in a tier, or cohorts are given for clients that are not always
+      available.
   """
-  num_clients = len(seconds)
+  num_clients = _checked_count(seconds)
+  for name, value, low, high in (
+      ('cohort_size', cohort_size, 1, num_clients),
+      ('over_selection', over_selection, 1, num_clients),
+      ('deadline', deadline, 0, math.inf)):
+    require(low <= value <= high, name, f'must be at least {low}'
+            + f' and at most {high}' * (high < math.inf), value,
+            f'{setting(name, low)} is valid')
   # Rounded first: 1.1 of 10 clients is above 11 in floating point.
   selected = math.ceil(round(cohort_size * over_selection, 6))
   remedy = f'Lower it, or the clients per round ({setting("participation")})'
@@ -436,6 +446,15 @@ def synchronous(clock: Clock, seconds: np.ndarray, cohort_size: int,
       spans=spans, fractions=fractions if partial else ())
 
 
+def _checked_count(seconds):
+  """Returns C, if the seconds of clients are numbers of 0 or more."""
+  wrong = np.flatnonzero(~(np.asarray(seconds) >= 0))
+  require(not wrong.size, 'seconds', 'must be 0 or more for each client',
+          f'{seconds[wrong[0]]} for client {wrong[0]}' if wrong.size else '',
+          'Clock.seconds computes them')
+  return len(seconds)
+
+
 def _in_time(seconds, deadline, partial):
   """Returns the fraction of its work that each client does by the deadline."""
   is_in_time = seconds <= deadline
@@ -472,7 +491,7 @@ def asynchronous(clock: Clock, seconds: np.ndarray, concurrency: int,
   Raises:
     UserError: if a number is out of range.
   """
-  num_clients = len(seconds)
+  num_clients = _checked_count(seconds)
   require(max_staleness >= 0, 'max_staleness', 'must be 0 or more',
           max_staleness, '20 is usual')
   for name, value in (('concurrency', concurrency),

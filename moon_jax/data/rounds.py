@@ -408,6 +408,10 @@ def _check_timeline(timeline):
     require(len(lines) == len(cohorts) or name != 'seconds' and not len(lines),
             '', f'timeline.{name} must have an entry for each of the '
             f'{len(cohorts)} cohorts', len(lines), 'moon_jax.clock makes them')
+  ends = np.asarray(timeline.seconds, float)
+  require((np.diff(ends, prepend=0.) >= 0).all(), '', 'timeline.seconds must '
+          'be 0 or more, each at least the one before',
+          reprlib.repr(list(timeline.seconds)), 'They are ends of rounds')
   for index, (cohort, taus) in enumerate(zip(cohorts, timeline.staleness)):
     require(len(taus) == len(cohort) > 0 and (
         0 <= min(taus) <= max(taus) <= index), '',

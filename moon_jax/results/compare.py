@@ -480,8 +480,9 @@ def _over(arm, name, metric):
   if name == 'round':
     return made
   if name == 'bytes':
-    places = made.index * statistics.fmean(
-        arm.summaries('bytes_per_round') or [math.nan])
+    places = made.index * (
+        statistics.fmean(arm.summaries('bytes_per_round') or [math.nan])
+        + statistics.fmean(arm.summaries('bytes_between_servers') or [0]))
   else:
     places = arm.curves(name).mean(axis=1).reindex(made.index)
   if np.isnan(places).any():

@@ -68,11 +68,11 @@ def validate(config: Config) -> Config:
   if config.has_clock() and config.clock.name != 'file':  # read later
     registry.clock_of(dataclasses.replace(
         config, clock=config.clock.replace(availability_file='')))
-  _check_selection(config)
   registry.backdoor_of(config)
   metric_functions.names_in(config.metrics)
   if not config.algorithm.is_own:
     _check_needs(config)
+  _check_selection(config)
   if config.algorithm.name == 'centralized':
     config = dataclasses.replace(
         config, num_clients=1, participation=1.0, partition='iid')
@@ -236,6 +236,10 @@ def _check_cohort(config):
     require(groups <= num_clients, 'labels.groups', 'must be at most '
             f'{setting("num_clients", num_clients)}, one client per group',
             groups, 'Lower it')
+    noise = config.args('labels')
+    require(noise['noise_rate'] or noise['noise_form'] == 'globalized',
+            'labels.noise_form', 'needs label noise', 'noise_rate=0',
+            f'Give {setting("labels.noise_rate", 0.1)}, or remove it')
 
 
 def _check_rounds(config):
@@ -255,6 +259,11 @@ def _check_rounds(config):
         'form'] != 'released', 'rounds.partial_work',
             'has clients without whole epochs',
             f'{setting("algorithm.form")}=released', 'Remove one of them')
+  require(rounds.get('dropout_stage', 'before_training') == 'before_training'
+          or rounds['dropout_rate'], 'rounds.dropout_stage',
+          'needs clients that fail', f'dropout_rate={rounds["dropout_rate"]:g}'
+          if 'dropout_rate' in rounds else '',
+          f'Give {setting("rounds.dropout_rate", 0.1)}, or remove it')
   require(not timed or config.cohort.name in ('uniform', 'file'),
           _given(config, 'cohort'), 'selects the clients of each round when '
           'the one before has ended', _shown(config, 'rounds'),
@@ -352,7 +361,14 @@ def _check_privacy(config):
     require(not private[name] or 1e-6 <= private[name] <= 1e6,
             f'privacy.{name}', 'must be 0 or between 1e-06 and 1e+06',
             private[name], '1 is usual')
+  require(private['noise_multiplier'] or private['epsilon']
+          or private['delta'] == 1e-5, 'privacy.delta', 'is for the epsilon of '
+          'noise', 'no noise',
+          f'Give {setting("privacy.noise_multiplier", 1)}, or remove it')
   if config.privacy.name == 'example':
+    require(config.augmentation.name != 'mixup', _given(config, 'privacy'),
+            'needs gradients of single examples',
+            _shown(config, 'augmentation'), 'Remove one of them')
     return require(
         config.algorithm.name in _PRIVATE_BY_EXAMPLE, _given(config, 'privacy'),
         f'is only for {setting("algorithm", ", ".join(_PRIVATE_BY_EXAMPLE))}',
@@ -451,5 +467,9 @@ def _check_selection(config):
   """Calls a built-in selection; your own is called when data are loaded."""
   if not config.cohort.is_own and (select := registry.selection_of(config)):
     count = config.num_clients
+    require(config.cohort_size() < count, _given(config, 'cohort'),
+            f'selects some of the clients; {setting("participation")} below 1 '
+            'is their fraction', f'all {count} clients',
+            f'Give {setting("participation", 0.5)}')
     selection.choose(select, selection.begin(count), config.cohort_size(),
                      np.ones(count, int), config.seed)

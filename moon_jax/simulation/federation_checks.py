@@ -41,7 +41,8 @@ _MAX_NORMALIZED, _MAX_SIZE = 100, 10
 _MIN_SIZE = 1e-3  # of these limits
 
 # Needs that are no settings: of `_check_rounds` and `_check_robust`.
-_OTHER_NEEDS = 'all_clients', 'clients_of_attack', 'trusted_client'
+_OTHER_NEEDS = (
+    'all_clients', 'clients_of_attack', 'clipped_cohort', 'trusted_client')
 _MAX_SHOWN = 80  # characters of a value in a message
 _REPR = reprlib.Repr()
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _MAX_SHOWN
@@ -323,6 +324,19 @@ def _check_needs(federation):
           'optimizer, such as optax.adamw')
 
 
+def _check_clipped(rounds, algorithm, num_clients):
+  """Checks rounds of clipped updates, whose sum a fixed number divides."""
+  size = algorithm.needs.get('clipped_cohort')
+  # Of rounds with a deadline fewer may arrive, as if the others had failed.
+  found = {*rounds.sizes(None, num_clients)} - {size} if size else {}
+  wrong = sorted(x for x in found if x > size or not rounds.timeline)
+  require(not wrong, 'privacy', f'needs {size} clients in each round, a number '
+          'that divides the sum of their clipped updates',
+          f'a round of {wrong[0] if wrong else 0}', 'Give rounds of equally '
+          'many clients, make the algorithm with this cohort_size, or let '
+          f'clients add the noise ({setting("privacy.noise_by")}=clients)')
+
+
 def _check_rounds(federation):
   """Checks that rounds have the clients that the algorithm needs."""
   rounds, algorithm = federation.rounds, federation.algorithm
@@ -330,12 +344,18 @@ def _check_rounds(federation):
             'moon_jax.rounds.listed([[0, 3], [1, 2]])',
             'moon_jax.rounds.all_clients() takes all clients in each round')
   rounds.check(federation.run)
+  wanting = ('compress.download' if 'with_compressed_download' in (
+      algorithm.made_of) else 'aggregation' if 'trusted_client' in (
+          algorithm.needs) else 'algorithm')
   require('all_clients' not in algorithm.needs or not rounds.misses_clients(
-      federation.num_clients), 'algorithm',
+      federation.num_clients), wanting,
           f'needs all {federation.num_clients} clients in each round',
           'rounds that may miss some', 'Remove what makes clients miss rounds, '
           'such as samples or selections of clients, a deadline, tiers, or '
-          'times at which clients are available, or choose another algorithm')
+          'times at which clients are available, or ' + (
+              'compress uploads alone' if 'compress' in wanting else
+              f'choose another {wanting}'))
+  _check_clipped(rounds, algorithm, federation.num_clients)
   require(not rounds.skips_clients or (
       'with_compressed_download' not in algorithm.made_of), 'algorithm',
           'needs clients that receive each message of the server, from which '
@@ -407,6 +427,11 @@ def check_server_models(
           'algorithm', 'must not send the difference from the last model of a '
           'client, where a client may switch between server models',
           'fedadmm(form=paper)', 'Use fedadmm(form=released), or give '
+          'Topology(is_fixed=True) if none does')
+  require(topology.is_fixed or 'has_feedback' not in algorithm.made_of,
+          'compress', 'must not add what it left out of an update to the next '
+          'one, where a client may switch between server models', 'a '
+          'compressor with error feedback', 'Use random_k or qsgd, or give '
           'Topology(is_fixed=True) if none does')
   changes = ['an attack'] * ('clients_of_attack' in algorithm.needs) + [
       'with_compression'] * ('with_compression' in algorithm.made_of)

@@ -1,6 +1,7 @@
 """The clipped, noised aggregate, and what it costs, against closed forms."""
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -24,7 +25,7 @@ from moon_jax.methods import registry
 from moon_jax.methods.mimelite import mimelite
 from moon_jax.simulation import accounting, build, checks
 from moon_jax.simulation.simulation import Simulation
-from support import federation
+from support import federation, tiny_federation
 from support.federation import fedavg, Federation, fednova, scaffold
 
 COHORT = (0, 1, 4, 5)
@@ -52,6 +53,32 @@ def test_updates_are_clipped_one_by_one(lost):
   expected = sum(u * min(1, clip / np.linalg.norm(u))
                  for c, u in updates.items() if c not in lost)
   np.testing.assert_allclose(moved, expected / 5, atol=1e-6)
+
+
+@pytest.mark.parametrize('wrap, words', [
+    (lambda: privacy.with_clipping(fedavg(), -.1, 4), 'clip must be above 0'),
+    (lambda: privacy.with_clipping(fedavg(), .1, 0), 'cohort_size must be'),
+    (lambda: privacy.with_local_noise(fedavg(), 1., -1), 'multiplier must be'),
+    (lambda: privacy.with_adaptive_clipping(fedavg(), 1., 5, quantile=2),
+     'quantile must be below 1; got 2'),
+    (lambda: privacy.with_private_gradients(fedavg(), 0), 'clip must be')])
+def test_arguments_of_wrappers_are_checked(wrap, words):
+  """A negative clip would train uphill."""
+  with pytest.raises(UserError, match=words):
+    wrap()
+
+
+@pytest.mark.parametrize('cohorts, words', [
+    ([[0, 1], [1, 2], [0, 1, 2]], 'needs 2 clients in each .* round of 3'),
+    ([[0], [1]], 'needs 2 clients in each round.* a round of 1'),
+    ([[0, 1], [1, 2]], '')])
+def test_rounds_have_the_clients_that_divide_a_sum(cohorts, words):
+  """Also lines of a file that are not trained: a run may be extended."""
+  with pytest.raises(UserError, match=words) if words else (
+      contextlib.nullcontext()):
+    tiny_federation.make(
+        algorithm=privacy.with_clipping(fedavg(), 1., 2), weighting='uniform',
+        rounds=rounds_lib.listed(cohorts))
 
 
 def test_local_noise_is_that_of_each_client():

@@ -137,6 +137,28 @@ def test_tiers_have_clients_of_similar_speed():
     clock.synchronous(ALWAYS, SECONDS, 2, 5, seed=0, tiers=5)
 
 
+@pytest.mark.parametrize('changes, words', [
+    ({'cohort_size': 0}, 'cohort_size must be at least 1 and at most 8; got 0'),
+    ({'cohort_size': 9}, 'cohort_size must .* got 9'),
+    ({'over_selection': .5}, 'over_selection must be at least 1 .* got 0.5'),
+    ({'over_selection': np.nan}, 'over_selection must .* got nan'),
+    ({'deadline': -5.}, 'deadline must be at least 0; got -5'),
+    ({'seconds': np.where(np.arange(8) == 3, np.nan, SECONDS)},
+     'seconds must be 0 or more for each client; got nan for client 3')])
+def test_numbers_of_a_plan_are_checked(changes, words):
+  with pytest.raises(UserError, match=words):
+    clock.synchronous(**{
+        'clock': ALWAYS, 'seconds': SECONDS, 'cohort_size': 2, 'num_rounds': 2,
+        'seed': 0, **changes})
+
+
+def test_a_phase_without_a_value_is_refused():
+  """Clients would be available at no time, and a plan never end."""
+  with pytest.raises(UserError, match='phase has finite numbers'):
+    clock.validated('a:b', clock.Clock(
+        np.ones(2), np.ones(2), np.ones(2), .5, np.array([0., np.nan])), 2)
+
+
 def test_late_clients_do_a_part_of_their_work():
   """Of 12 steps in 6 s client 2 has time for 10, and client 4 for 6."""
   def plan(cohort, deadline=6., transfer=(1,) * 8, steps=12, **changes):

@@ -155,6 +155,8 @@ def test_dropout_is_composed_around_rounds():
      'availability must be of all 4 clients; got 3'),
     (lambda: rounds.timed(3), 'timeline must be .*got 3'),
     (lambda: rounds.timed(TIMELINE._replace(seconds=[1.])), '2 coh.*got 1'),
+    (lambda: rounds.timed(TIMELINE._replace(seconds=[1., np.nan])), 'be 0 or'),
+    (lambda: rounds.timed(TIMELINE._replace(seconds=[2., 1.])), 'one before'),
     (lambda: rounds.timed(TIMELINE._replace(fractions=[[1.]])), '2 coh.*got 1'),
     (lambda: rounds.timed(TIMELINE._replace(fractions=[[1.], [1., 1.]])),
      r'fractions\[0\] .*for each of 2 clients; got \[1.0\]'),

@@ -242,13 +242,13 @@ def test_all_sets_of_test_examples_are_cut(digits):
   assert federation.num_test == 30 and 0 < len(inputs) == len(labels) <= 30
 
 
-def test_clipped_updates_are_divided_by_the_largest_listed_cohort(
+def test_clipped_updates_are_divided_by_the_listed_cohorts(
     digits, tmp_path):
   config = Config(
       dataset='digits', model='mlp', algorithm='fedavg', num_clients=8,
       weighting='uniform', privacy='client(clip=1)')
   algorithm = build.federation(
-      config, digits, cohorts=[[0], [1, 2]]).algorithm
+      config, digits, cohorts=[[0, 3], [1, 2]]).algorithm
   variables = {'params': {'w': jnp.zeros(3)}}
   message = Message((), jax.tree.map(jnp.ones_like, variables))
   following, *_ = algorithm.aggregate(
@@ -257,12 +257,14 @@ def test_clipped_updates_are_divided_by_the_largest_listed_cohort(
   noisy = dataclasses.replace(
       config, privacy='client(clip=1, noise_multiplier=1)')
   with pytest.raises(UserError, match='epsilon is computed for the cohorts'):
-    build.federation(noisy, digits, cohorts=[[0], [1, 2]])
+    build.federation(noisy, digits, cohorts=[[0, 3], [1, 2]])
+  with pytest.raises(UserError, match='privacy needs 2 clients in each round'):
+    build.federation(config, digits, cohorts=[[0], [1, 2]])
   build.federation(noisy, digits, cohorts=[np.arange(8)] * 3)
-  (tmp_path / 'cohorts.txt').write_text('0\n1 2\n')  # the remedy
+  (tmp_path / 'cohorts.txt').write_text('0 3\n1 2\n')  # the remedy
   assert build.federation(dataclasses.replace(
       noisy, cohort=f'file(path={tmp_path}/cohorts.txt)', num_rounds=2),
-                          digits).rounds.cohorts == [[0], [1, 2]]
+                          digits).rounds.cohorts == [[0, 3], [1, 2]]
 
 
 def test_messages_have_the_values_that_replace_those_of_a_configuration():

@@ -300,7 +300,7 @@ def test_clients_are_evaluated_with_the_model_of_their_cluster():
               mj.attacks.sign_flip(), 1, NUM_CLIENTS))}, 'got an attack'),
     ({'topology': mj.topologies.cfl(NUM_CLIENTS, 2),
       'algorithm': mj.compress.with_compression(
-          mj.fedavg(), mj.compress.sign())}, 'got with_compression'),
+          mj.fedavg(), mj.compress.qsgd())}, 'got with_compression'),
     ({'init_variables': {}}, 'init_variables must not be given'),
     ({'new_clients': [np.arange(3)], 'topology': TOPOLOGIES['edges']},
      'new_clients must be empty'),
@@ -369,6 +369,7 @@ def test_clients_that_send_each_other_whole_models_do_not_compress():
     ({'privacy': 'client(clip=1, quantile=0.5)', 'weighting': 'uniform'},
      'got with_adaptive_clipping'),
     ({'compress': 'top_k(download=True)'}, 'with_compressed_download'),
+    ({'compress': 'top_k'}, 'compress must not add .* with error feedback'),
     ({'algorithm': 'fedproto'}, 'must start clients from a server model'),
     ({'init_from': 'model'}, 'init_from must not be given'),
     ({'new_clients': .5, 'client_eval': 'all', 'client_eval_every': 1,
