@@ -471,6 +471,17 @@ def test_halving_of_a_grid():
   assert tuner.edges(tuner.best.settings) == ['b']
 
 
+def test_ties_are_those_that_an_order_decided():
+  """Two stop equal in the first stage, and two end equal in the last one."""
+  tuner = mj.Tuner({'a': [1, 2, 3, 4]}, 'halving(eta=2, rungs=2)', num_rounds=4)
+  while trials := tuner.ask():
+    assert tuner.ties() == {}
+    for trial in trials:
+      tuner.tell(trial, max(trial.settings['a'], 2) if trial.rounds < 4 else 5)
+  assert {rounds: [trial.settings['a'] for trial in equal]
+          for rounds, equal in tuner.ties().items()} == {4: [4, 3]}
+
+
 def test_a_setting_that_diverges_on_a_later_rung_is_not_chosen():
   tuner = mj.Tuner({'a': [1, 2, 3]}, 'halving(eta=3, rungs=2)', num_rounds=9)
   arm = Arm('fedavg', mj.Config(algorithm='fedavg'), tuner)
