@@ -17,7 +17,6 @@ before the gradient of v_i; a_i has the gradient <v_i - w_i, a_i g_v +
 average uniformly.
 """
 
-
 import jax
 from jax import lax
 import jax.numpy as jnp

@@ -19,7 +19,6 @@ two examples is left out. No code is known; the optimizer is open, here gradient
 descent.
 """
 
-
 import jax
 from jax import lax
 import jax.numpy as jnp

@@ -15,7 +15,6 @@ code averages uniformly (--weighting=uniform). The choice of lam on validation
 data is left out.
 """
 
-
 import optax
 
 from moon_jax.algorithms.base import Algorithm, LossAux, Message

@@ -17,7 +17,6 @@ statistics of w^t. Batches divide all examples, in the order of the client's
 list, so those at the ends of the share may be shorter.
 """
 
-
 import jax
 from jax import lax
 import jax.numpy as jnp

@@ -13,7 +13,6 @@ biases; the defaults are its settings for CIFAR-10. The recorded loss and a
 model's mutable state (batch statistics) are those before the perturbation.
 """
 
-
 import jax
 import jax.numpy as jnp
 import optax

@@ -18,7 +18,6 @@ all clients should take part, as in https://github.com/TsingZ0/DBE (by which 1/2
 and the mean over features F are). A client that was never sampled has p_i = 0.
 """
 
-
 import jax
 from jax import lax
 import jax.numpy as jnp

@@ -17,7 +17,6 @@ accuracy oscillates less; moon_jax evaluates the last one. A model's mutable
 state (batch statistics) is averaged.
 """
 
-
 import jax.numpy as jnp
 import optax
 

@@ -18,7 +18,6 @@ all else of P at 0; l1=True is its norm. L_i is on the training examples; the
 paper holds some out. There is no global model: the mean of the v_i is reported.
 """
 
-
 import jax
 from jax import lax
 import jax.numpy as jnp

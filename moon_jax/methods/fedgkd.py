@@ -19,7 +19,6 @@ have equal weights, --weighting=uniform; and the teacher for M = 1 is the first
 model that a worker received, which is not done here.
 """
 
-
 import jax
 import jax.numpy as jnp
 

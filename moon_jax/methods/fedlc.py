@@ -15,7 +15,6 @@ for clients with one class. This is the softmax cross-entropy of calibrated
 logits that the abstract describes. No code of theirs is known.
 """
 
-
 import jax.numpy as jnp
 
 from moon_jax.algorithms.base import Algorithm

@@ -17,7 +17,6 @@ with unit length; here the network stays as it is. Their weights for the average
 are those of clients 0, 1 ... whichever take part, which is not done here.
 """
 
-
 import jax.numpy as jnp
 
 from moon_jax import losses

@@ -10,7 +10,6 @@ https://arxiv.org/abs/1812.06127, equation 2.
 `with_proximal` adds the term to the loss F_i of another algorithm.
 """
 
-
 import optax
 
 from moon_jax.algorithms.base import Algorithm

@@ -19,8 +19,6 @@ train the head in 10 of 15 epochs (head_fraction 0.67), or in 10 of 11. After
 the last round it trains heads for 10 or more epochs, which is left out here.
 """
 
-
-
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config.parts import checked, Fraction
 from moon_jax.methods import parts

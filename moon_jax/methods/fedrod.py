@@ -19,7 +19,6 @@ head begins as the initial generic head, as in PFLlib
 personal heads is left out.
 """
 
-
 import jax
 from jax import lax
 import jax.numpy as jnp

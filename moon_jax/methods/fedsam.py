@@ -15,7 +15,6 @@ recorded loss and a model's mutable state (batch statistics) are those before
 the perturbation.
 """
 
-
 import jax
 import jax.numpy as jnp
 import optax

@@ -18,7 +18,6 @@ B - 1. A batch of one example has no L_V and L_U; there the released code has
 NaN.
 """
 
-
 import jax
 import jax.numpy as jnp
 

@@ -17,7 +17,6 @@ same steps.
 The local optimizer must be SGD without momentum of its own.
 """
 
-
 import jax
 import optax
 

@@ -15,7 +15,6 @@ averages by |D_i|; the paper uniformly (--weighting=uniform). Momentum and
 weight decay act on w_i alone.
 """
 
-
 import jax
 from jax import lax
 import jax.numpy as jnp

@@ -19,7 +19,6 @@ momentum, so that g_i is a sum of gradients. If all F_i^q are 0 in float32, the
 model does not change.
 """
 
-
 import jax
 import jax.numpy as jnp
 
