@@ -76,27 +76,12 @@ class _IsFile(NamedTuple):
 File = Annotated[str, _IsFile()]
 
 
-if typing.TYPE_CHECKING:
-  FromRun = Annotated[_T, _Run(False)]
-  OrFromRun = Annotated[_T, _Run(True)]
-else:
-
-  class FromRun:
-    """The type of a parameter that gets a value of the run: FromRun[int].
-
-    The parameter has the name of the value; docs/parts.md lists those of each
-    kind. A call cannot give it.
-    """
-
-    def __class_getitem__(cls, kind: Any) -> Any:
-      return Annotated[kind, _Run(False)]
-
-
-  class OrFromRun:
-    """The type of an argument whose value the run gives unless a call does."""
-
-    def __class_getitem__(cls, kind: Any) -> Any:
-      return Annotated[kind, _Run(True)]
+# The type of a parameter that gets a value of the run: FromRun[int]. The
+# parameter has the name of the value; docs/parts.md lists those of each kind. A
+# call cannot give it.
+FromRun = Annotated[_T, _Run(False)]
+# The type of an argument whose value the run gives unless a call does.
+OrFromRun = Annotated[_T, _Run(True)]
 
 
 # Types of numbers with their usual limits.
@@ -426,8 +411,6 @@ def _is_linen(function):
 
 def _parameter(name, hint, default):
   limits, run, part_kind, may_be_none, is_file = [], None, '', False, False
-  if hint is FromRun or hint is OrFromRun:  # of any type
-    hint = hint[object]
   while typing.get_origin(hint) is Annotated:
     hint, *extras = typing.get_args(hint)
     limits += [x for extra in extras for x in _limits_of(name, extra)]
