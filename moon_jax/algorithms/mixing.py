@@ -14,7 +14,7 @@ import optax
 
 from moon_jax.algorithms.base import Algorithm, Batch, Each, View
 from moon_jax.errors import require
-from moon_jax.models.base import Model, Variables
+from moon_jax.models.base import Model, Outputs, Variables
 
 
 def copies(variables: Variables, count: int) -> Variables:
@@ -79,10 +79,14 @@ def carrying(algorithm: Algorithm) -> Algorithm:
       loss=loss, local_model=model_of, personal_model=model_of)
 
 
+def outputs_of(model: Model, variables: Variables, batch: Batch) -> Outputs:
+  """Returns what a network computes of a batch in evaluation mode."""
+  return model.apply(variables, batch.inputs, batch.mask, train=False)[0]
+
+
 def loss_of(model: Model, variables: Variables, batch: Batch) -> jax.Array:
   """Returns the mean loss of a batch in evaluation mode."""
-  outputs, _ = model.apply(variables, batch.inputs, batch.mask, train=False)
-  return model.task.loss(outputs.logits, batch)
+  return model.task.loss(outputs_of(model, variables, batch).logits, batch)
 
 
 def loss_of_all(variables: Variables, view: View) -> jax.Array:

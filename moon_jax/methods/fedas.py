@@ -57,8 +57,7 @@ def fedas(head: str = 'out', align_rate: NonNegative = 0.01) -> Algorithm:
   input_of_head = 'features' if 'proj1' in layers else 'projection'
 
   def features(model, variables, batch):
-    outputs, _ = model.apply(variables, batch.inputs, batch.mask, train=False)
-    return getattr(outputs, input_of_head)
+    return getattr(mixing.outputs_of(model, variables, batch), input_of_head)
 
   def start(view):
     classes_K = jnp.arange(len(labels.counts_K(view)))

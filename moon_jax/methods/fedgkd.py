@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax import losses
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config.parts import checked, Count, NonNegative, Positive
 from moon_jax.methods import labels
@@ -59,7 +60,7 @@ def fedgkd(gamma: NonNegative = 0.2, buffer: Count = 5,
     num_models = 1 + jnp.clip(t - 1, 0, size)
     mean = lambda w, *totals: (w + sum(totals)) / num_models.astype(w.dtype)
     teacher = jax.tree.map(mean, view.variables, *totals)
-    return model.apply(teacher, batch.inputs, batch.mask, train=False)[0].logits
+    return mixing.outputs_of(model, teacher, batch).logits
 
   def terms(outputs, batch, view):
     labels.require_classes(view)

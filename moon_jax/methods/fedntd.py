@@ -18,6 +18,7 @@ from typing import Literal
 import jax.numpy as jnp
 
 from moon_jax import losses
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config.parts import checked, NonNegative, Positive
 from moon_jax.methods import labels
@@ -46,5 +47,5 @@ def fedntd(distill_weight: NonNegative = 1.0, tau: Positive = 1.0,
   return with_terms(
       terms, {'distillation': 'distill_weight'},
       {'distill_weight': distill_weight, 'tau': tau})._replace(
-          frozen=lambda model, batch, view: model.apply(
-              view.variables, batch.inputs, batch.mask, train=False)[0].logits)
+          frozen=lambda model, batch, view: mixing.outputs_of(
+              model, view.variables, batch).logits)

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from moon_jax import losses
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.config.parts import checked, Fraction, FromRun
 from moon_jax.methods import labels
@@ -44,8 +45,8 @@ def fedphp(lam: Fraction = 0.1, mu_max: Fraction = 0.9,
   """
   return fedavg()._replace(
       init_client=lambda variables: (variables, jnp.int32(0)),
-      frozen=lambda model, batch, view: model.apply(
-          view.client[0], batch.inputs, batch.mask, train=False)[0],
+      frozen=lambda model, batch, view: mixing.outputs_of(
+          model, view.client[0], batch),
       loss=functools.partial(loss, transfer),
       finish=lambda trained, view: (
           (inherited(trained, view), view.client[1] + 1), Message(trained)),

@@ -20,6 +20,7 @@ are those of clients 0, 1 ... whichever take part, which is not done here.
 import jax.numpy as jnp
 
 from moon_jax import losses
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.config.parts import checked, Count
 from moon_jax.methods import prototypes
@@ -38,9 +39,8 @@ def fedproc(total_rounds: Count = 100, head: str = 'out') -> Algorithm:
 
   def finish(variables, view):
     def sums(batch):
-      outputs, _ = view.model.apply(
-          variables, batch.inputs, batch.mask, train=False)
-      return prototypes.batch_sums(losses.unit(outputs.projection), batch, view)
+      z_BF = mixing.outputs_of(view.model, variables, batch).projection
+      return prototypes.batch_sums(losses.unit(z_BF), batch, view)
     return view.client, Message(variables, view.examples.sum(sums))
 
   return fedavg()._replace(

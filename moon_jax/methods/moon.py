@@ -38,6 +38,7 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax import losses, platforms
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.config.parts import checked, Count, NonNegative, Positive
 from moon_jax.methods.fedavg import with_terms
@@ -157,7 +158,8 @@ def frozen(model, batch, view):
       _one_by_one if _num_slots(view.client) > _FEW_MODELS else
       _together if num_weights <= _FEW_WEIGHTS else _in_turn)
   # One jitted function, so that all these ways share one trace.
-  project = jax.jit(functools.partial(projection, model))
+  project = jax.jit(lambda variables, batch: mixing.outputs_of(
+      model, variables, batch).projection)
   z_MBF = platforms.by_platform(
       functools.partial(_one_by_one, project),
       functools.partial(on_accelerators, project), batch, view)
@@ -203,12 +205,6 @@ def _filled(z_MBF, view):
   return jnp.where(is_filled_M[:, None, None], z_MBF, 0)
 
 
-def projection(model, variables, batch):
-  """Returns z of a frozen model, float32 [B, F]."""
-  return model.apply(
-      variables, batch.inputs, batch.mask, train=False)[0].projection
-
-
 def contrastive_B(z_BF, batch, view):
   """Returns l_con of each example, float32 [B]."""
   z_global_BF, z_previous_BMF = batch.frozen
@@ -227,8 +223,8 @@ def moon_l2(mu: NonNegative = 5.0) -> Algorithm:
     mu: weight of the distance between representations; 0 is FedAvg.
   """
   return with_penalty(distance_B, mu)._replace(
-      frozen=lambda model, batch, view: projection(
-          model, view.variables, batch))
+      frozen=lambda model, batch, view: mixing.outputs_of(
+          model, view.variables, batch).projection)
 
 
 def distance_B(z_BF, batch, view):

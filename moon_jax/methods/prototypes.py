@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Batch, View
 from moon_jax.methods import labels, last_layer
 from moon_jax.models.base import Variables
@@ -95,7 +96,8 @@ def statistics(variables: Variables, view: View) -> tuple[jax.Array, jax.Array]:
 
   def square(batch):
     one_BK = jnp.float32(labels.is_label_BK(batch, view)) * batch.mask[:, None]
-    rest_BF = _representations(variables, view, batch) - jnp.einsum(
+    z_BF = mixing.outputs_of(view.model, variables, batch).projection
+    rest_BF = z_BF - jnp.einsum(
         'bk,kf->bf', one_BK, mean_KF, precision='highest')
     return jnp.sum(jnp.sum(rest_BF ** 2, 1) * batch.mask)
 
@@ -121,16 +123,10 @@ def _sums(variables, view, square_fn):
   """Returns the sums of a client's examples, and that of square_fn(z, batch).
   """
   def sums(batch):
-    z_BF = _representations(variables, view, batch)
+    z_BF = mixing.outputs_of(view.model, variables, batch).projection
     return batch_sums(z_BF, batch, view), square_fn(z_BF, batch)
 
   return view.examples.sum(sums)
-
-
-def _representations(variables, view, batch):
-  """Returns z [B, F] of a batch."""
-  return view.model.apply(
-      variables, batch.inputs, batch.mask, train=False)[0].projection
 
 
 def samples(sums: ClassSums, square_KFF: jax.Array, num_samples: int,
