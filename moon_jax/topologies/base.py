@@ -100,18 +100,6 @@ class Mixed(NamedTuple):
   keeps_server: jax.Array | bool = False
 
 
-def _start() -> PyTree:
-  return ()
-
-
-def _choose_first(choice: Choice) -> jax.Array:
-  return jnp.int32(0)
-
-
-def _keep(mixing: Mixing) -> Mixed:
-  return Mixed(mixing.models, mixing.state)
-
-
 class Topology(NamedTuple):
   """The server models of a federation, and the clients that train each.
 
@@ -144,9 +132,10 @@ class Topology(NamedTuple):
 
   num_models: int = 1
   num_clients: int = 0
-  init: Callable[[], PyTree] = _start
-  choose: Callable[[Choice], jax.Array] = _choose_first
-  mix: Callable[[Mixing], Mixed] = _keep
+  init: Callable[[], PyTree] = lambda: ()
+  choose: Callable[[Choice], jax.Array] = lambda choice: jnp.int32(0)
+  mix: Callable[[Mixing], Mixed] = lambda mixing: Mixed(
+      mixing.models, mixing.state)
   weigh: Callable[[PyTree], jax.Array] | None = None
   begin: Callable[[Variables], Variables] | None = None
   needs_losses: bool = False
