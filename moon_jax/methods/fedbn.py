@@ -14,6 +14,7 @@ mean is uniform (--weighting=uniform), and so is that of the released code
 (https://github.com/med-air/FedBN). Without batch norm FedBN is FedAvg.
 """
 
+from flax import traverse_util
 import jax
 
 from moon_jax.algorithms.base import Algorithm
@@ -32,19 +33,10 @@ def without_and_with_statistics(variables):
       jax.tree_util.keystr(path, simple=True, separator='/').rpartition('/')[0]
       for tree in stats.values()
       for path, _ in jax.tree_util.tree_leaves_with_path(tree)} - {''}
-  others, norms = (_select_layers(variables['params'], layers, is_in)
-                   for is_in in (False, True))
+  flat = traverse_util.flatten_dict(variables['params'])
+  others, norms = (
+      traverse_util.unflatten_dict({
+          path: x for path, x in flat.items()
+          if ('/'.join(map(str, path)).rpartition('/')[0] in layers) == is_in})
+      for is_in in (False, True))
   return {'params': others}, {'params': norms, **stats} if stats else {}
-
-
-def _select_layers(params, layers, is_in, path=''):
-  """Returns the parameters of these layers, or of all others."""
-  selected = {}
-  for name, x in params.items():
-    at = f'{path}{name}'
-    if isinstance(x, dict):
-      selected[name] = _select_layers(x, layers, is_in, f'{at}/')
-    elif (at.rpartition('/')[0] in layers) == is_in:
-      selected[name] = x
-  return {name: x for name, x in selected.items()
-          if not isinstance(x, dict) or x}
