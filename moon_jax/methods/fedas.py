@@ -20,8 +20,6 @@ the order of the client's list of examples (`Examples.epoch`), and the server
 averages the statistics with the body.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -30,10 +28,9 @@ from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.config.parts import checked, NonNegative
 from moon_jax.errors import UserError
-from moon_jax.methods import labels, parts
+from moon_jax.methods import parts, prototypes
 
 _TINY = 1e-30  # sum of Fisher weights up to which the body stays
-_dot = functools.partial(jnp.matmul, precision='highest')
 
 
 @checked
@@ -60,21 +57,15 @@ def fedas(head: str = 'out', align_rate: NonNegative = 0.01) -> Algorithm:
     return getattr(mixing.outputs_of(model, variables, batch), input_of_head)
 
   def start(view):
-    classes_K = jnp.arange(len(labels.counts_K(view)))
-    is_KB = lambda batch: jnp.where(
-        batch.labels[None] == classes_K[:, None], batch.mask[None], 0)
-    sums_KF = view.examples.sum(lambda batch: _dot(
-        is_KB(batch), features(view.model, view.client, batch)))
-    counts_K1 = view.examples.sum(
-        lambda batch: is_KB(batch).sum(1))[:, None]
-    means_KF = sums_KF / jnp.maximum(counts_K1, 1)
+    means_KF = view.examples.sum(lambda batch: prototypes.batch_sums(
+        features(view.model, view.client, batch), batch, view)).means()
 
     def misalignment(params, batch):
       z_BF = features(
           view.model, {**view.variables, 'params': params}, batch)
-      square_B = jnp.mean((z_BF - means_KF[batch.labels])**2, 1)
-      counts_K = jnp.maximum(is_KB(batch).sum(1), 1)
-      return jnp.sum(_dot(is_KB(batch), square_B) / counts_K)
+      square_B1 = jnp.mean(
+          (z_BF - means_KF[batch.labels])**2, 1, keepdims=True)
+      return prototypes.batch_sums(square_B1, batch, view).means().sum()
 
     aligned = view.examples.epoch(lambda params, batch: optax.tree.add_scale(
         params, -view.hparams['align_rate'],

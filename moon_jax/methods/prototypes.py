@@ -24,7 +24,7 @@ class ClassSums(NamedTuple):
   sum_KF: jax.Array  # of representations
   count_K: jax.Array  # float32, examples
 
-  def means(self, otherwise_KF: jax.Array) -> jax.Array:
+  def means(self, otherwise_KF: jax.Array | float = 0.) -> jax.Array:
     """Returns the prototypes [K, F], `otherwise_KF` where there is no example.
 
     With `otherwise_KF` of the global prototypes their distance to it is 0.
@@ -34,8 +34,7 @@ class ClassSums(NamedTuple):
 
   def means_as_sums(self) -> 'ClassSums':
     """Returns the sums in which each class has its mean as the one example."""
-    return ClassSums(self.means(jnp.zeros_like(self.sum_KF)),
-                     jnp.float32(self.count_K > 0))
+    return ClassSums(self.means(), jnp.float32(self.count_K > 0))
 
 
 class Prototypes(NamedTuple):
@@ -92,7 +91,7 @@ def statistics(variables: Variables, view: View) -> tuple[jax.Array, jax.Array]:
   """
   num_examples = jnp.float32(view.num_examples)
   sums = client_sums(variables, view)
-  mean_KF = sums.means(jnp.zeros_like(sums.sum_KF))
+  mean_KF = sums.means()
 
   def square(batch):
     one_BK = jnp.float32(labels.is_label_BK(batch, view)) * batch.mask[:, None]
