@@ -1,14 +1,22 @@
 """Built-in data sets by name.
 
-To add one, write a module here and register its loader in `SOURCES`, or its
-description of published files in `PUBLISHED` (`images.py`).
+To add one, write a module here and register its loader in `SOURCES`, one with
+arguments in the kind "dataset" (`moon_jax.config.kinds`), or its description of
+published files in `PUBLISHED` (`images.py`).
 """
 
 from collections.abc import Callable
 import functools
 from typing import Any
 
-from moon_jax.config import HUGGINGFACE, parts, suggest
+from moon_jax.config import (
+  DATASETS,
+  HUGGINGFACE,
+  KINDS,
+  Part,
+  parts,
+  suggest,
+)
 from moon_jax.data import mapped
 from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import published
@@ -16,17 +24,14 @@ from moon_jax.data.sources import (
   arrays,
   benchmarks,
   bundled,
-  folders,
   huggingface,
   leaf,
-  tables,
-  texts,
   tiny_imagenet,
 )
 from moon_jax.data.sources.images import PUBLISHED
 from moon_jax.errors import UserError
 
-# name -> loader(data_dir). The names are the choices of Config.dataset.
+# name -> loader(data_dir), of data sets without arguments.
 SOURCES: dict[str, Callable[..., Dataset]] = {
     **{name: functools.partial(published.load, data)
        for name, data in PUBLISHED.items()},
@@ -36,15 +41,7 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     'shakespeare_tokens': leaf.load_shakespeare_tokens,
     'femnist': leaf.load_femnist,
     'breast_cancer': bundled.load_breast_cancer,
-    'medmnist': benchmarks.medmnist,
-    'emnist': benchmarks.emnist,
     'har': benchmarks.har,
-    'adult': benchmarks.adult,
-    'colored_mnist': benchmarks.colored_mnist,
-    'stackoverflow_tags': benchmarks.stackoverflow_tags,
-    'csv': tables.load,
-    'images': folders.load,
-    'text': texts.load,
     'npz': arrays.load_npz,
     'npy': arrays.load_npy,
 }
@@ -63,7 +60,7 @@ def varies(name: str) -> bool:
   A run hashes the content of these data sets into its configuration.
   """
   name = name.partition('(')[0].strip()  # of a call
-  return name in _VARYING or name not in SOURCES
+  return name in _VARYING or name not in DATASETS
 
 
 def load_dataset(dataset: str, data_dir: str = '', *,
@@ -74,7 +71,7 @@ def load_dataset(dataset: str, data_dir: str = '', *,
   that CPU devices read them in place. Memory-mapped inputs stay in their file.
 
   Args:
-    dataset: a built-in data set (a key of `SOURCES`), or a call of one with
+    dataset: a built-in data set (one of `DATASETS`), or a call of one with
       arguments, such as csv(label=ill); or MODULE:LOADER for a
       custom one: `LOADER(data_dir)` of the importable module MODULE must
       return a dict of arrays, see `moon_jax.data.sources.arrays`. hf:NAME is a
@@ -96,11 +93,14 @@ def load_dataset(dataset: str, data_dir: str = '', *,
     >>> dataset.train_inputs.shape
     (1438, 32, 32, 1)
   """
-  suggest.check_names('dataset', dataset, [*SOURCES], 'MODULE:LOADER')
+  suggest.check_names('dataset', dataset, DATASETS, 'MODULE:LOADER')
   source = SOURCES.get(dataset) or functools.partial(
       huggingface.load if dataset.startswith(HUGGINGFACE)
       else arrays.load_custom, dataset)
-  if call := parts.dataset_call(dataset):
+  call = parts.dataset_call(dataset)
+  if dataset in KINDS['dataset'].functions:
+    call = Part(dataset)
+  if call:
     source = functools.partial(
         parts.function_of('dataset', call), **dict(call.arguments))
   if not may_download and dataset in (*PUBLISHED, 'tiny_imagenet'):
