@@ -11,7 +11,7 @@ import pathlib
 import shutil
 import tempfile
 import time
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from moon_jax.data.dataset import Dataset
 from moon_jax.data.io import files
 from moon_jax.errors import require, setting, UserError
 from moon_jax.runs import identity
+
+if TYPE_CHECKING:  # it imports JAX, which readers of results do without
+  from moon_jax.simulation.federation import Federation
 
 _RESULTS = ('summary.json', 'diverged.json', 'model.safetensors',
             'best.safetensors')
@@ -172,19 +175,16 @@ class Workdir:
       self._lock.close()
       self._lock = None
 
-  def begin(self, clients: Sequence[np.ndarray], cohorts: list[list[int]],
-            client_tests: ClientTests | None = None,
-            validation: np.ndarray | None = None,
-            mark: dict[str, Any] | None = None,
-            new_clients: Sequence[np.ndarray] = (),
-            data: Dataset | None = None,
-            timeline: Timeline | None = None) -> None:
+  def begin(self, federation: 'Federation',
+            mark: dict[str, Any] | None = None) -> None:
     """Writes the configuration, the partition and what is planned of cohorts.
 
     Removes the results of a run with fewer rounds. Changes nothing if the lines
     of the mark are missing or differ; `cut_metrics` removes later ones.
     """
     inputs = {'inputs': self._inputs} if self._inputs else {}
+    cohorts = federation.rounds.cohorts or []
+    timeline = federation.rounds.timeline
     with self.writing():
       if mark:
         self._check_mark(mark, cohorts)
@@ -193,10 +193,11 @@ class Workdir:
         for name in result, f'{result}.part':  # a kill may leave the second
           (self.path / name).unlink(missing_ok=True)
     self.write('partition.npz', partition_npz(
-        clients, client_tests, validation, new_clients, data))
+        federation.clients, federation.client_tests, federation.validation,
+        federation.new_clients, federation.data))
     if timeline is not None and timeline.spans:
       self.write('timeline.npz', timeline_npz(timeline))
-    if any(len(cohort) < len(clients) for cohort in cohorts):
+    if any(len(cohort) < len(federation.clients) for cohort in cohorts):
       self.write('cohorts.txt', cohort_lib.text_of(cohorts).encode())
     else:  # of another run that was killed before its first round
       with self.writing():

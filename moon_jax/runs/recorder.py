@@ -129,11 +129,7 @@ class Recorder:
       self._check_same(note['fingerprints'])
 
     def begin():
-      workdir.begin(federation.clients,
-                    federation.rounds.cohorts or [],
-                    federation.client_tests, federation.validation,
-                    note['metrics'], federation.new_clients, federation.data,
-                    federation.rounds.timeline)
+      workdir.begin(federation, note['metrics'])
       self._log.open(workdir.path / 'log.txt')
 
     def cut():

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import threading
+import types
 
 import numpy as np
 import portalocker
@@ -18,11 +19,19 @@ from moon_jax.runs import run as run_lib
 LINES = [{'round': n, 'test_accuracy': n / 7} for n in range(1, 6)]
 
 
+def federation(cohorts, num_clients):
+  """What `Workdir.begin` reads of a federation."""
+  return types.SimpleNamespace(
+      clients=[np.arange(3)] * num_clients, client_tests=None, validation=None,
+      new_clients=(), data=None,
+      rounds=types.SimpleNamespace(cohorts=cohorts, timeline=None))
+
+
 def begun(path, mark=None):
   """A locked directory in which a run has begun, or has resumed."""
   run = directory_lib.Workdir(Config(workdir=str(path)))
   run.lock()
-  run.begin([np.arange(3)], [[0]], None, None, mark)
+  run.begin(federation([[0]], 1), mark)
   run.cut_metrics(mark)
   return run
 
@@ -145,7 +154,7 @@ def test_a_run_resumes_with_the_clients_that_it_had(tmp_path):
     run = directory_lib.Workdir(Config(workdir=str(tmp_path)))
     with contextlib.closing(run):
       run.lock()
-      run.begin([np.arange(3)] * 3, cohorts, mark=mark)
+      run.begin(federation(cohorts, 3), mark)
       run.cut_metrics(mark)
       for line in LINES[:2] if mark is None else ():
         run.append_metrics(line)
