@@ -178,14 +178,6 @@ def attention(query_BTHD: jax.Array, key_BTHD: jax.Array,
   return dot('bhts,bshd->bthd', weights_BHTS, v).astype(query_BTHD.dtype)
 
 
-def causal_attention(query_BTHD: jax.Array, key_BTHD: jax.Array,
-                     value_BTHD: jax.Array) -> jax.Array:
-  """Returns `attention` in which no position sees later ones."""
-  length = query_BTHD.shape[1]
-  return attention(query_BTHD, key_BTHD, value_BTHD,
-                   jnp.tril(jnp.ones((length, length), bool))[None, None])
-
-
 def resized(images_BHWC: jax.Array, side: int) -> jax.Array:
   """Returns images resized by cubic interpolation; 0 leaves them."""
   num_examples, _, _, channels = images_BHWC.shape

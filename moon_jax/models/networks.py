@@ -128,12 +128,13 @@ class Transformer(nn.Module):
     x_BTF = embed(self.options.num_tokens, name='embedding')(tokens_BT) + embed(
         length, name='position')(jnp.arange(length))[None]
     x_NF = x_BTF.reshape(-1, size)
+    is_seen = jnp.tril(jnp.ones((length, length), bool))[None, None]
     for i in range(self.num_layers):
       n_NF = norm(x_NF, f'norm{i}_1')
       q, k, v = (dense(n_NF, size, f'{name}{i}').reshape(
           num_examples, length, self.num_heads, -1)
                  for name in ('query', 'key', 'value'))
-      mixed = layers.causal_attention(q, k, v).reshape(-1, size)
+      mixed = layers.attention(q, k, v, is_seen).reshape(-1, size)
       x_NF = x_NF + dense(mixed, size, f'mix{i}')
       hidden = nn.gelu(dense(norm(x_NF, f'norm{i}_2'), 4 * size, f'fc{i}_1'))
       x_NF = x_NF + dense(hidden, size, f'fc{i}_2')
