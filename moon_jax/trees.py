@@ -1,4 +1,4 @@
-"""Describes how two trees of arrays differ, for error messages."""
+"""Trees of arrays: their bytes, and how two differ, for error messages."""
 
 from typing import Any
 
@@ -7,6 +7,11 @@ import jax.numpy as jnp
 
 _MAX_LEAVES = 4  # differing arrays that a message lists
 _MAX_CHARACTERS = 200  # of a tree in a message
+
+
+def bytes_of(tree: Any) -> int:
+  """Returns the bytes of arrays, or of their shapes."""
+  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def difference(result: Any, expected: Any) -> str:

@@ -16,8 +16,8 @@ unless they are of `head`: the released code
 """
 
 from flax import traverse_util
-import jax
 
+from moon_jax import trees
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config.parts import checked
 from moon_jax.errors import require, setting
@@ -58,9 +58,6 @@ def fedsalora(head: str = '') -> Algorithm:
         for is_own in (False, True))
     return {**variables, **sent}, own
 
-  def download_bytes(variables, hparams):
-    return sum(x.size * x.dtype.itemsize
-               for x in jax.tree.leaves(split(variables)[0]))
-
   return parts.with_personal_part(split)._replace(
-      download_bytes=download_bytes)
+      download_bytes=lambda variables, hparams: trees.bytes_of(
+          split(variables)[0]))

@@ -29,6 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moon_jax import trees
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.config.parts import (
   checked,
@@ -126,10 +127,9 @@ def flora(num_clients: FromRun[Count], participation: FromRun[Fraction],
         variables, message.mean['params'])}, server, {}
 
   def upload_bytes(variables, hparams):
-    state = jax.tree.leaves({**variables, 'params': ()})
     return np.array(ranks) * _BYTES * sum(
-        map(sum, adapted(variables).values())) + sum(
-            x.size * x.dtype.itemsize for x in state)
+        map(sum, adapted(variables).values())) + trees.bytes_of(
+            {**variables, 'params': ()})
 
   def download_bytes(variables, hparams):
     return round(max(1, round(participation * num_clients)) * np.resize(

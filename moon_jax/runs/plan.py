@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from moon_jax import trees
 from moon_jax.algorithms.base import Examples
 from moon_jax.config import Config
 from moon_jax.data import clients as clients_lib
@@ -309,7 +310,7 @@ def measure(spec: RoundSpec) -> Rates:
   # Steps have the program of one epoch (`round_spec.make`).
   num_epochs = 1 if federation.local_steps else federation.local_epochs
   cohort = federation.first_cohorts(1)[0].clients
-  remembered = spec.client_bytes // round_spec.bytes_of(spec.model)  # models
+  remembered = spec.client_bytes // trees.bytes_of(spec.model)  # models
   first = min(remembered, _MAX_FIRST) + 1
   batches = max(1, round(_TRIAL_ROWS * num_lanes / (len(cohort) * num_epochs)))
   num_examples = batches * federation.batch_size  # of a client

@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import jax
 
+from moon_jax import trees
 from moon_jax.data.mapped import is_mapped
 from moon_jax.distributed import host, processes
 from moon_jax.errors import OutOfMemory, setting, UserError
 from moon_jax.simulation import initial_state
 from moon_jax.simulation.federation import Federation
-from moon_jax.simulation.round_spec import bytes_of, RoundSpec
+from moon_jax.simulation.round_spec import RoundSpec
 
 _BYTES = 4  # of a float32 or an int32
 _MAX_CHARACTERS = 200  # of an error that a message quotes
@@ -55,7 +56,7 @@ def on_device(run: RoundSpec) -> list[Part]:
   models += 1 if count == 1 else 3 * count  # before and after, and messages
   lanes_per_device = shape.num_lanes // shape.num_devices
   return [
-      Part('models', bytes_of(run.model) * models,
+      Part('models', trees.bytes_of(run.model) * models,
            lowered_by=(*of_jobs, 'cores')),
       Part('client state of a round, before and after it',
            2 * run.client_bytes * jobs, lowered_by=('cohort',)),
@@ -69,7 +70,7 @@ def on_device(run: RoundSpec) -> list[Part]:
            * lanes_per_device, lowered_by=('cohort',)),
       Part('representations of frozen models', run.frozen_bytes,
            lowered_by=('cores',)),
-      Part('gradients of examples', bytes_of(run.model) * shape.batch_size
+      Part('gradients of examples', trees.bytes_of(run.model) * shape.batch_size
            * lanes_per_device * run.program.algorithm.has_private_gradients,
            lowered_by=('lanes',))]
 

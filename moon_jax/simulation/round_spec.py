@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moon_jax import debugging, tasks
+from moon_jax import debugging, tasks, trees
 from moon_jax.algorithms import base
 from moon_jax.algorithms.base import Algorithm, Batch, first_view
 from moon_jax.config import Config
@@ -116,11 +116,6 @@ class RoundSpec(Traced):
       return federation.num_clients
     return len({client for clients in cohorts[:federation.planned_rounds]
                 for client in clients})
-
-
-def bytes_of(tree: Any) -> int:
-  """Returns the bytes of arrays, or of their shapes."""
-  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def choose_lanes(federation: Federation, num_devices: Sequence[int],
@@ -233,9 +228,9 @@ def trace(data: Dataset, model: Model, algorithm: Algorithm,
             algorithm.init_server(view.variables), message.each, download,
             _once(message), algorithm.frozen(model, batch, view))
 
-  variables, *trees = debugging.eval_shape(trace_key, jax.random.key(0))
+  variables, *others = debugging.eval_shape(trace_key, jax.random.key(0))
   return Traced(example, variables, _begins_empty(algorithm, variables),
-                *map(bytes_of, trees))
+                *map(trees.bytes_of, others))
 
 
 def _begins_empty(algorithm, variables):
@@ -303,14 +298,14 @@ def wire_bytes(algorithm: Algorithm, traced: Traced, topology: Topology,
       _model_bytes(algorithm, traced), num_clients)
   if not topology.has_server:
     return received, received
-  broadcast = traced.download_bytes - bytes_of(traced.model)
+  broadcast = traced.download_bytes - trees.bytes_of(traced.model)
   return received + broadcast, np.resize(upload, num_clients)
 
 
 def _model_bytes(algorithm, traced):
   """Returns the bytes of a model that a client receives, maybe by client."""
   if algorithm.download_bytes is None:
-    return bytes_of(traced.model)
+    return trees.bytes_of(traced.model)
   return algorithm.download_bytes(traced.model, algorithm.hparams)
 
 
@@ -337,8 +332,8 @@ def traffic(spec: 'RoundSpec', counts: Counts, num_rounds: int
   else:
     of_clients = counts.sent * np.mean(
         _model_bytes(federation.algorithm, spec))
-  return round(of_clients), round(
-      topology.between_servers(num_rounds) / num_rounds * bytes_of(spec.model))
+  between = topology.between_servers(num_rounds) / num_rounds
+  return round(of_clients), round(between * trees.bytes_of(spec.model))
 
 
 def mean_counts(federation: Federation, cohorts: Sequence[Cohort]) -> Counts:

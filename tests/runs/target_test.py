@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import jax
 import pytest
 
+from moon_jax import trees
 from moon_jax.config import Config
 from moon_jax.data import sources
 from moon_jax.distributed import devices
@@ -148,7 +149,7 @@ def test_the_compiled_round_is_that_of_a_run(monkeypatch):
   reasons.pop()
   compiled = plan.compile_round(spec, devices.mesh(2))
   memory = simulation.program._round._run.memory_analysis()
-  data, model = DATASET, round_spec.bytes_of(spec.model)
+  data, model = DATASET, trees.bytes_of(spec.model)
   assert compiled.parts == {
       'models, client state and table of a round':
           memory.argument_size_in_bytes - compiled.parts['training examples'],

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh
 import numpy as np
 
+from moon_jax import trees
 from moon_jax.config import Config
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
@@ -116,7 +117,7 @@ def compile_round(spec: RoundSpec, on: Mesh) -> Compiled:
     by_cublas = True
   sizes = compiled.memory_analysis()
   data = {part.name: part.size for part in memory.data_on_device(spec)}
-  program, model = spec.program, round_spec.bytes_of(spec.model)
+  program, model = spec.program, trees.bytes_of(spec.model)
   parts = {
       'models, client state and table of a round':
           sizes.argument_size_in_bytes - data['training examples']
