@@ -32,6 +32,12 @@ def stored(tree_C: Any, each: Each, tree_J: Any, index_J: jax.Array) -> Any:
   return jax.tree.map(store, tree_C, tree_J)
 
 
+def where(condition: jax.Array, x: jax.Array, y: Any) -> jax.Array:
+  """Returns x or y as a condition on the first axes selects."""
+  return jnp.where(condition.reshape(
+      *condition.shape, *(1,) * (x.ndim - condition.ndim)), x, y)
+
+
 def at(tree_C: Any, index: Any) -> Any:
   """Returns the rows at an index, or at an array of them."""
   return jax.tree.map(lambda x_C: x_C[index], tree_C)

@@ -7,6 +7,7 @@ from jax import lax
 import jax.numpy as jnp
 import optax
 
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Message
 from moon_jax.engine.flat import Flat
 from moon_jax.engine.local import KeptModels, Result
@@ -89,7 +90,7 @@ def add(accumulators: Accumulators, has_finished_L: jax.Array,
     return jax.tree.map(
         lambda sum_R, x_L: sum_R + jnp.einsum(
             'rl,l...->r...', weight_RL,
-            where(is_accepted_L, x_L, jnp.zeros_like(x_L)),
+            mixing.where(is_accepted_L, x_L, jnp.zeros_like(x_L)),
             precision='highest'), sums_R, x_L)
 
   def write(is_written_L, tree_J, tree_L):
@@ -153,9 +154,3 @@ def cosine_with_mean(variables_G: Variables, model_J: jax.Array, jobs: Jobs,
 
   return jax.vmap(job_cosine)(
       jobs.run, model_J, accumulators.models_J.local, accumulators.drift_J)
-
-
-def where(condition: jax.Array, x: jax.Array, y: Any) -> jax.Array:
-  """Returns x or y as a condition on the first axes selects."""
-  return jnp.where(condition.reshape(
-      *condition.shape, *(1,) * (x.ndim - condition.ndim)), x, y)

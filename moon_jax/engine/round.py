@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from moon_jax import debugging, platforms
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Each, Message, ServerCall
 from moon_jax.distributed import devices
 from moon_jax.distributed.devices import SPLIT, WHOLE
@@ -222,7 +223,7 @@ def _of_mixed(mixed, server_before, server):
   """Returns the fields of the state that mixing changes."""
   return {'variables': mixed.models, 'topology': mixed.state,
           'server': jax.tree.map(
-              functools.partial(accumulate.where, mixed.keeps_server),
+              functools.partial(mixing.where, mixed.keeps_server),
               server_before, server)}
 
 
@@ -235,7 +236,7 @@ def _aggregated(program, inputs, message, num_received_G):
           *before, message.value, _server_calls(inputs, num_models))
   # A model that received no message is kept, and so is its server state.
   after = jax.tree.map(
-      functools.partial(accumulate.where, num_received_G > 0), tuple(after),
+      functools.partial(mixing.where, num_received_G > 0), tuple(after),
       before)
   changed = dict(zip(('variables', 'server'), after))
   if num_models == 1:

@@ -21,7 +21,7 @@ from jax import lax
 import jax.numpy as jnp
 
 from moon_jax import debugging
-from moon_jax.algorithms import base
+from moon_jax.algorithms import base, mixing
 from moon_jax.algorithms.base import Batch, Examples, Receiver, View
 from moon_jax.engine import accumulate, local
 from moon_jax.engine.accumulate import Accumulators
@@ -110,7 +110,7 @@ def train(program: RoundProgram, inputs: Inputs, clients_J: Any
     ends_L = is_active_L & (table.step_TL[end - 1] == last_L)
     job = _jobs_of_lanes(program, inputs, accumulators.clients_J, job_L)
     lanes = jax.tree.map(
-        functools.partial(accumulate.where, starts_L),
+        functools.partial(mixing.where, starts_L),
         map_lanes(local.start, job, job_L, starts_L), lanes)
 
     def run_row(t, carry):
@@ -276,7 +276,7 @@ def _zero_padding(mask, x):
   Padding may hold a NaN of another client, which would reach the gradient even
   if the loss masks it; and which example it holds depends on where they are.
   """
-  return accumulate.where(mask > 0, x, 0)
+  return mixing.where(mask > 0, x, 0)
 
 
 def _frozen_outputs(program, inputs, clients_J):

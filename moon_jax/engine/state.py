@@ -9,9 +9,10 @@ from jax.sharding import Mesh
 import numpy as np
 
 from moon_jax import debugging
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.distributed import devices
-from moon_jax.engine import accumulate, client_store
+from moon_jax.engine import client_store
 from moon_jax.models import Model
 from moon_jax.models.base import Variables
 from moon_jax.topologies.base import STAR, Topology
@@ -162,7 +163,7 @@ def with_row(tree_R: Any, run: int, row: Any) -> Any:
 def keep(is_kept_R: Any, old: Any, new: Any) -> Any:
   """Returns the old part of the runs that `is_kept_R` selects, else the new."""
   return jax.tree.map(
-      lambda x_R, y_R: accumulate.where(is_kept_R, x_R, y_R), old, new)
+      lambda x_R, y_R: mixing.where(is_kept_R, x_R, y_R), old, new)
 
 
 def is_key(x: jax.Array) -> bool:

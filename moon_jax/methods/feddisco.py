@@ -20,6 +20,7 @@ from annotated_types import Ge
 import jax
 import jax.numpy as jnp
 
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.config.parts import checked, NonNegative
 from moon_jax.methods import labels
@@ -48,11 +49,9 @@ def feddisco(a: NonNegative = 0.5,
     p_J = jnp.where(each.is_received, p_J, 0)
     p_J = jnp.where(jnp.sum(p_J) > 0, p_J, each.weight)
 
-    def mean(w_J):
-      is_received_J = each.is_received.reshape(-1, *[1] * (w_J.ndim - 1))
-      return jnp.tensordot(p_J / jnp.sum(p_J), jnp.where(is_received_J, w_J, 0),
-                           1, precision='highest')
-
+    mean = lambda w_J: jnp.tensordot(
+        p_J / jnp.sum(p_J), mixing.where(each.is_received, w_J, 0), 1,
+        precision='highest')
     return jax.tree.map(mean, models_J), server, {}
 
   return fedavg()._replace(

@@ -50,9 +50,9 @@ def fedgkd(gamma: NonNegative = 0.2, buffer: Count = 5,
     """Stores w^t, except w^0, in a ring buffer."""
     models, t = server
     is_slot_M = (jnp.arange(size) == (t - 1) % max(size, 1)) & (t > 0)
-    store = lambda w_M, w: jnp.where(
-        is_slot_M.reshape(-1, *[1] * w.ndim), w[None], w_M)
-    models = jax.tree.map(store, models, variables)
+    models = jax.tree.map(
+        lambda w_M, w: mixing.where(is_slot_M, w[None], w_M),
+        models, variables)
     return message.mean, (models, t + 1), {}
 
   def teacher_logits(model, batch, view):

@@ -124,8 +124,7 @@ def released(memory: Memory, variables: dict) -> Memory:
 
   def store(w_M, w):
     is_overwritten_M = (n >= k) & (jnp.arange(len(w_M)) < last)
-    axes = (-1, *[1] * w.ndim)
-    w_M = jnp.where(is_overwritten_M.reshape(axes), w_M[last][None], w_M)
+    w_M = mixing.where(is_overwritten_M, w_M[last][None], w_M)
     return w_M.at[last].set(w)
 
   return Memory(jax.tree.map(store, models, variables), n + 1)

@@ -20,6 +20,8 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
+from moon_jax.algorithms import mixing
+
 _TINY = 1e-12  # the least variance
 _TOLERANCE = 1e-6  # of the conditions, relative to the terms of their sums
 _RIDGE = 1e-6  # relative to the diagonal; refinement takes it out again
@@ -113,6 +115,6 @@ def mixtures(tree_J: Any, h_J: jax.Array, variance_J: jax.Array,
     return jax.tree.map(lambda x_J: jnp.einsum(
         'j,j...->...', a_J, x_J, precision='highest'), clean_J)
 
-  clean_J = jax.tree.map(lambda x_J: jnp.where(is_usable_J.reshape(
-      -1, *[1] * (x_J.ndim - 1)), x_J, 0), tree_J)
+  clean_J = jax.tree.map(
+      lambda x_J: mixing.where(is_usable_J, x_J, 0), tree_J)
   return lax.map(mixture, h_JN)

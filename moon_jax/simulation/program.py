@@ -22,9 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from moon_jax import debugging, platforms
+from moon_jax.algorithms import mixing
 from moon_jax.data import selection
 from moon_jax.distributed import devices, host
-from moon_jax.engine import accumulate, client_store, schedule
+from moon_jax.engine import client_store, schedule
 from moon_jax.engine import state as state_lib
 from moon_jax.engine.disk_store import DiskClients
 from moon_jax.engine.local import TrainData
@@ -662,7 +663,7 @@ def _rows(tree_J, slot_J):
 @jax.jit
 def _known(tree_J, finite_J):
   """Returns the rows of jobs; those of jobs that diverged are NaN."""
-  return jax.tree.map(lambda x_J: accumulate.where(
+  return jax.tree.map(lambda x_J: mixing.where(
       finite_J, x_J, jnp.full_like(x_J, jnp.nan)), tree_J)
 
 
