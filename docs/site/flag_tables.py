@@ -6,7 +6,6 @@ python docs/site/flag_tables.py
 import pathlib
 import re
 
-from moon_jax.cli.help_page import number
 from moon_jax.config import Config, FACTS, KINDS, Part, parts, PARTS, TOPICS
 
 
@@ -24,7 +23,7 @@ def _row(name):
   shown = (('off', 'on')[default] if isinstance(default, bool) else
            'empty' if default == '' else
            f'`{default}`' if isinstance(default, str | Part)
-           else number(default))
+           else parts.show(default))
   text = re.sub(r'--\w+(=[\w.]+)?', r'`\g<0>`', facts['help'])
   text = re.sub(r'\(docs/(\w+\.md)\)', r'([\1](\1))', text)
   if facts['page']:

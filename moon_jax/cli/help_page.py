@@ -200,14 +200,8 @@ def _entry(name: str, default: Any, text: str, choices: Sequence[str] | None,
   elif default in ('', [], None):
     value = placeholder or 'VALUE'
   else:
-    value = number(default)
+    value = parts.show(default)
   return f'--{name}={value}', text
-
-
-def number(default: float) -> str:
-  """Returns a number as text, such as 1e-5."""
-  return (f'{default:g}'.replace('e-0', 'e-') if isinstance(default, float)
-          else str(default))
 
 
 def _table(entries, width):
