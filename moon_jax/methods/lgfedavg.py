@@ -28,9 +28,4 @@ def lgfedavg(head: str = 'out') -> Algorithm:
     head: names of the layers that the server averages, separated by spaces.
   """
   split = parts.body_and_head(head)
-
-  def head_and_body(variables):
-    body, head = split(variables)
-    return head, body
-
-  return parts.with_personal_part(head_and_body)
+  return parts.with_personal_part(lambda variables: split(variables)[::-1])
