@@ -15,8 +15,7 @@ code averages uniformly (--weighting=uniform). The choice of lam on validation
 data is left out.
 """
 
-import optax
-
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.config.parts import checked, NonNegative
 from moon_jax.methods.fedavg import fedavg
@@ -54,10 +53,9 @@ def personal(trained, view):
 def loss(model, trained, batch, view):
   """Returns F_i(w_i) + F_i(v_i) + lam/2 |v_i - w^t|^2."""
   sent_loss, w = fedavg().loss(model, sent(trained, view), batch, view)
-  personal_loss, v = fedavg().loss(model, personal(trained, view), batch, view)
-  apart = optax.tree.sub(
-      trained['params']['personal'], view.variables['params'])
-  pull = view.hparams['lam'] / 2 * optax.tree.norm(apart, squared=True)
+  own = personal(trained, view)
+  personal_loss, v = fedavg().loss(model, own, batch, view)
+  pull = view.hparams['lam'] / 2 * mixing.square_distance(own, view.variables)
   trained = joint.join(sent=w.variables, personal=v.variables)
   return sent_loss + personal_loss + pull, LossAux(
       trained, {'sent_loss': sent_loss, 'personal_loss': personal_loss})

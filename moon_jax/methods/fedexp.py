@@ -20,6 +20,7 @@ state (batch statistics) is averaged.
 import jax.numpy as jnp
 import optax
 
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.config.parts import checked, Positive
 from moon_jax.methods.fedavg import fedavg
@@ -35,9 +36,8 @@ def fedexp(epsilon: Positive = 0.001) -> Algorithm:
   """
 
   def finish(variables, view):
-    delta = optax.tree.sub(variables['params'], view.variables['params'])
     return view.client, Message(
-        (variables, optax.tree.norm(delta, squared=True)))
+        (variables, mixing.square_distance(variables, view.variables)))
 
   def aggregate(variables, server, message, call):
     mean, square = message.mean

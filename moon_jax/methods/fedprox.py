@@ -10,8 +10,7 @@ https://arxiv.org/abs/1812.06127, equation 2.
 `with_proximal` adds the term to the loss F_i of another algorithm.
 """
 
-import optax
-
+from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.algorithms.wrap import wrap
 from moon_jax.config.parts import checked, NonNegative
@@ -58,9 +57,8 @@ def _with_term(algorithm, mu, name):
         'Remove it, and give the other the sum of the weights')
   def loss(model, trained, batch, view):
     objective, aux = algorithm.loss(model, trained, batch, view)
-    moved = optax.tree.sub(algorithm.local_model(trained, view)['params'],
-                           view.variables['params'])
-    proximal = optax.tree.norm(moved, squared=True) / 2
+    proximal = mixing.square_distance(
+        algorithm.local_model(trained, view), view.variables) / 2
     return objective + view.hparams[name] * proximal, aux._replace(
         metrics={**aux.metrics, 'proximal_term': proximal})
 
