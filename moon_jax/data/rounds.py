@@ -235,7 +235,8 @@ def selected(selection: Selection, cohort_size: int,
   require(callable(selection), 'selection', 'must be a function of a '
           'moon_jax.selection.View', reprlib.repr(selection),
           'moon_jax.selection.power_of_choice() is one')
-  require(_is_integer(cohort_size) and cohort_size >= 1, 'cohort_size',
+  require(isinstance(cohort_size, SupportsIndex) and cohort_size is not True
+          and cohort_size >= 1, 'cohort_size',
           'must be an integer of at least 1, the most clients of a round',
           reprlib.repr(cohort_size), 'cohort_size=1 selects one client')
   require(
@@ -352,10 +353,6 @@ def with_dropout(rounds: Rounds, rate: float,
   return rounds._replace(
       next=next_, loses_updates=True, num_dropouts=rounds.num_dropouts + 1,
       skips_clients=rounds.skips_clients or stage == 'before_training')
-
-
-def _is_integer(value):
-  return isinstance(value, SupportsIndex) and not isinstance(value, bool)
 
 
 def _check_are_lists(cohorts):

@@ -47,12 +47,14 @@ def traffic(name: str) -> Traffic:
   """Returns what a method keeps and sends, from tracing it."""
   algorithm = combined(Config(algorithm=parts.Part(name)))
   inputs = jnp.zeros((1, 2))
+  model = Model(_init, lambda variables, inputs, mask_B, train: (
+      Outputs(inputs, inputs, inputs), variables))
 
   def trace(key):
     view = base.first_view(
         algorithm, _init(key, inputs), 2, optimizers.sgd().hparams)
     message = base.first_message(
-        algorithm, Model(_init, _apply), view,
+        algorithm, model, view,
         Batch(inputs, jnp.zeros(1, jnp.int32), jnp.ones(1)))
     return view.variables, view.client, view.server, message
 
@@ -70,10 +72,6 @@ def _init(key, inputs):
                      'norm': {'scale': jnp.ones(2)},
                      'adapted': {'lora_b': jnp.ones(2)}},
           'batch_stats': {'norm': {'mean': jnp.zeros(2)}}}
-
-
-def _apply(variables, inputs, mask_B, train):
-  return Outputs(inputs, inputs, inputs), variables
 
 
 def keeps_client_state(config: Config) -> bool:
@@ -116,8 +114,10 @@ def combined(config: Config, cohort_size: int | None = None) -> Algorithm:
   `cohort_size` is that of `make`.
   """
   fraction = (cohort_size or config.cohort_size()) / config.num_clients
+  if config.args('rounds').get('dropout_stage') == 'before_training':
+    fraction *= 1 - dropout_rate(config)
   run = {'num_clients': config.num_clients, 'num_rounds': config.num_rounds,
-         'participation': fraction * (1 - _idle_rate(config)),
+         'participation': fraction,
          'local_epochs': config.local_epochs}
   algorithm = parts.make('algorithm', config.algorithm, **run)
   if config.algorithm.is_own:
@@ -198,12 +198,6 @@ def attack_of(config: Config) -> attacks.Attack | None:
 def dropout_rate(config: Config) -> float:
   """Returns the probability that a sampled client fails."""
   return config.args('rounds').get('dropout_rate', 0.)
-
-
-def _idle_rate(config):
-  """Returns the probability that a sampled client does not train."""
-  stage = config.args('rounds').get('dropout_stage')
-  return dropout_rate(config) if stage == 'before_training' else 0
 
 
 def topology_of(config: Config) -> Topology:

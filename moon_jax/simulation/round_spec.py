@@ -224,9 +224,10 @@ def trace(data: Dataset, model: Model, algorithm: Algorithm,
     # A stale client has the older model of view.server instead of the newest.
     download = (view.variables if is_sent else (),
                 view.server if algorithm.max_staleness is None else ())
+    upload = [*{id(x): x for x in jax.tree.leaves(message)}.values()]  # once
     return (view.variables, view.client, weights,
             algorithm.init_server(view.variables), message.each, download,
-            _once(message), algorithm.frozen(model, batch, view))
+            upload, algorithm.frozen(model, batch, view))
 
   variables, *others = debugging.eval_shape(trace_key, jax.random.key(0))
   return Traced(example, variables, _begins_empty(algorithm, variables),
@@ -255,11 +256,6 @@ def _is_of_zeros(program):
         name in ('jit', 'pjit') and _is_of_zeros(inner)):
       zeros.update(map(id, step.outvars))
   return all(map(is_zero, jaxpr.outvars))
-
-
-def _once(tree):
-  """Returns the arrays of a tree, each only once."""
-  return [*{id(x): x for x in jax.tree.leaves(tree)}.values()]
 
 
 def local_steps(settings: Federation | Config,
