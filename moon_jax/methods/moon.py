@@ -70,11 +70,15 @@ def moon(num_negatives: Count = 1, mu: NonNegative = 5.0,
   Examples:
     >>> algorithm = moon_jax.moon(num_negatives=2, mu=1.0)
   """
-  init_fn = pool_of_one if first_negative == 'random' else empty_pool
+  is_random = first_negative == 'random'
+
+  def init_client(variables):
+    memory = empty_pool(num_negatives, variables)
+    return newest(memory, variables) if is_random else memory
+
   made = with_penalty(contrastive_B, mu, temperature=temperature)._replace(
-      init_client=functools.partial(init_fn, num_negatives),
-      finish=functools.partial(finish, POOLS[pool]), frozen=frozen,
-      draws_client_state=first_negative == 'random')
+      init_client=init_client, finish=functools.partial(finish, POOLS[pool]),
+      frozen=frozen, draws_client_state=is_random)
   return with_proximal(made, proximal_mu) if proximal_mu else made
 
 
@@ -98,13 +102,6 @@ def empty_pool(k: int, variables: dict) -> Memory:
   """Returns a memory for k models like `variables`, with none of them."""
   zeros = lambda w: jnp.zeros((k, *w.shape), w.dtype)
   return Memory(jax.tree.map(zeros, variables), jnp.int32(0))
-
-
-def pool_of_one(k: int, variables: dict) -> Memory:
-  """Returns a memory for k models, with one of them."""
-  models, _ = empty_pool(k, variables)
-  return Memory(jax.tree.map(
-      lambda w_M, w: w_M.at[0].set(w), models, variables), jnp.int32(1))
 
 
 def newest(memory: Memory, variables: dict) -> Memory:
