@@ -39,7 +39,6 @@ from moon_jax.view.text import duration, flops_text, traffic_text
 
 ROUNDS = 20  # rounds over which rows are averaged
 _MAX_VALUES = 6  # of an axis that are listed
-_LEAST_LISTED = .001  # of the memory needed; smaller parts are not listed
 
 _TRIAL_ROWS = 24  # of each lane in the shorter rounds that measure; about
 _LONGER = 4  # ratio of the rows of longer to shorter rounds
@@ -159,8 +158,7 @@ def show(cost: Cost) -> list[str]:
     lines.append(f'  memory of {need.where}: {need.size / 1e9:,.3f} of '
                  f'{need.have / 1e9:,.1f} GB')
     lines += [f'    {part.name:58}{part.size / 1e9:10,.3f}'
-              for part in sorted(need.parts, key=lambda part: -part.size)
-              if part.size > _LEAST_LISTED * need.size]
+              for part in need.largest()]
   lines.append(f'  utilization of the lanes: {cost.utilization:.3f}')
   if not cost.seconds:
     return lines

@@ -20,7 +20,6 @@ from moon_jax.simulation.round_spec import RoundSpec
 
 _BYTES = 4  # of a float32 or an int32
 _MAX_CHARACTERS = 200  # of an error that a message quotes
-_LEAST_NAMED = .001  # of the memory needed; messages omit smaller parts
 _LARGE = .1  # of the memory needed; messages have remedies for such parts
 
 
@@ -44,6 +43,11 @@ class Need(NamedTuple):
   def size(self) -> int:
     """The bytes of all parts."""
     return sum(part.size for part in self.parts)
+
+  def largest(self, share: float = .001) -> list[Part]:
+    """Returns the parts above a share of all, from the largest on."""
+    return [part for part in sorted(self.parts, key=lambda part: -part.size)
+            if part.size > share * self.size]
 
 
 def on_device(run: RoundSpec) -> list[Part]:
@@ -193,14 +197,13 @@ def check(*runs: RoundSpec) -> None:
   """
   for need in needs(*runs):
     if need.size > need.have:
-      parts = sorted(need.parts, key=lambda part: -part.size)
-      named = ', '.join(f'{part.name} {part.size / 1e9:,.1f}' for part in parts
-                        if part.size > _LEAST_NAMED * need.size)
+      named = ', '.join(f'{part.name} {part.size / 1e9:,.1f}'
+                        for part in need.largest())
       raise UserError(
           '', f'the run needs at least {need.size / 1e9:,.1f} GB of memory in '
           f'{need.where}: {named}', f'{need.have / 1e9:,.1f} GB',
-          _remedy(runs[0], [key for part in parts for key in part.lowered_by
-                            if part.size > _LARGE * need.size]))
+          _remedy(runs[0], [key for part in need.largest(_LARGE)
+                            for key in part.lowered_by]))
 
 
 def _remedy(run, keys):
