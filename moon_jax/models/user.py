@@ -124,8 +124,8 @@ def to_outputs(result, place: str) -> Outputs:
       result)
 
 
-def check_type(model: Any, name: str = 'model') -> None:
-  """Checks that a value is a network; `name` is that of the argument.
+def check_type(model: Any) -> None:
+  """Checks that a value is a network.
 
   Raises:
     UserError: with the call that makes one from the value.
@@ -133,7 +133,7 @@ def check_type(model: Any, name: str = 'model') -> None:
   if isinstance(model, Model):
     return
   raise UserError(
-      name, 'must be a moon_jax.Model', kind_of(model), remedy(model) or (
+      'model', 'must be a moon_jax.Model', kind_of(model), remedy(model) or (
           f'Call it: {name_of(model)}(data.num_classes)' if callable(model)
           else 'moon_jax.mlp(data.num_classes) makes one'))
 

@@ -26,8 +26,6 @@ from moon_jax.simulation.simulation import Simulation
 from moon_jax.version import __version__
 from moon_jax.view.progress import Progress
 
-SpecsFn = Callable[[], Sequence[RoundSpec]]
-
 _LONG_ROUND = 60.  # seconds before a line reports that a round is training
 
 
@@ -40,7 +38,8 @@ class Unit:
     recorders: of each run, once the program is made.
   """
 
-  def __init__(self, runs: Sequence[Prepared], specs_fn: SpecsFn,
+  def __init__(self, runs: Sequence[Prepared],
+               specs_fn: Callable[[], Sequence[RoundSpec]],
                callbacks: Sequence[Callable] = (),
                loggers: Sequence[loggers_lib.LoggerOrFactory] = (),
                until: Sequence[int] = (), program_fn: Callable = Program):
