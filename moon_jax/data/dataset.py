@@ -110,12 +110,6 @@ class Dataset(NamedTuple):
     return self.train_inputs.dtype == np.uint8
 
   @property
-  def nbytes(self) -> int:
-    """The size of all inputs and labels in bytes."""
-    return self.train_inputs.nbytes + self.test_inputs.nbytes + (
-        self.train_labels.nbytes + self.test_labels.nbytes)
-
-  @property
   def num_counted(self) -> int:
     """The number of classes that `label_counts` counts."""
     return self.num_classes if self.task_name == 'classification' else 0
