@@ -17,8 +17,8 @@ Arrays: J models, N units of a layer.
 from typing import Any
 
 import jax
-from jax import lax
 import jax.numpy as jnp
+import optax
 
 from moon_jax.models import hidden
 from moon_jax.models.hidden import Axes
@@ -74,52 +74,11 @@ def _similarity(reference, model, axes, layer):
 def assignment(cost_NN: jax.Array) -> jax.Array:
   """Returns the column of each row that minimizes the sum of costs, int32 [N].
 
-  The Hungarian method by shortest augmenting paths, as in SciPy: Crouse, On
-  implementing 2D rectangular assignment algorithms, 2016,
-  https://doi.org/10.1109/TAES.2016.140952. u and v are its dual variables. It
-  is in JAX so that the compiled round needs no call of the host, with which it
-  could not be cached. NaN counts as 0, and numbers that would overflow as the
-  largest that do not: no search would end at a distance that is not finite.
+  It is in JAX so that the compiled round needs no call of the host, with which
+  it could not be cached. NaN counts as 0, and numbers that would overflow as
+  the largest that do not: no search would end at a distance that is not finite.
   """
-  size = len(cost_NN)
-  largest = jnp.finfo(cost_NN.dtype).max / (4 * size)
-  cost_NN = jnp.clip(jnp.nan_to_num(cost_NN), -largest, largest)
-  none_N = jnp.full(size, -1)
-
-  def search(state):
-    """Adds the column that is nearest to the rows of the tree."""
-    row, _, least, in_row_N, in_col_N, near_N, path_N, u_N, v_N, row_N = state
-    in_row_N = in_row_N.at[row].set(True)
-    reach_N = least + cost_NN[row] - u_N[row] - v_N
-    is_nearer_N = ~in_col_N & (reach_N < near_N)
-    near_N = jnp.where(is_nearer_N, reach_N, near_N)
-    path_N = jnp.where(is_nearer_N, row, path_N)
-    col = jnp.argmin(jnp.where(in_col_N, jnp.inf, near_N))
-    return (row_N[col], col, near_N[col], in_row_N, in_col_N.at[col].set(True),
-            near_N, path_N, u_N, v_N, row_N)
-
-  def assign(first, carry):
-    u_N, v_N, col_N, row_N = carry
-    no_N = jnp.zeros(size, bool)
-    _, sink, least, in_row_N, in_col_N, near_N, path_N, *_ = lax.while_loop(
-        lambda state: state[0] >= 0, search, (
-            first, jnp.int32(0), jnp.zeros((), cost_NN.dtype), no_N, no_N,
-            jnp.full(size, jnp.inf, cost_NN.dtype), none_N, u_N, v_N, row_N))
-    u_N = jnp.where(in_row_N & (col_N >= 0), u_N + least - near_N[col_N], u_N)
-    u_N = u_N.at[first].add(least)
-    v_N = jnp.where(in_col_N, v_N - least + near_N, v_N)
-
-    def augment(state):
-      col, _, col_N, row_N = state
-      row = path_N[col]
-      return (col_N[row], row == first, col_N.at[row].set(col),
-              row_N.at[col].set(row))
-
-    *_, col_N, row_N = lax.while_loop(
-        lambda state: ~state[1], augment,
-        (sink, jnp.array(False), col_N, row_N))
-    return u_N, v_N, col_N, row_N
-
-  zeros_N = jnp.zeros(size, cost_NN.dtype)
-  return lax.fori_loop(
-      0, size, assign, (zeros_N, zeros_N, none_N, none_N))[2]
+  largest = jnp.finfo(cost_NN.dtype).max / (4 * len(cost_NN))
+  row_N, _ = optax.assignment.hungarian_algorithm(
+      jnp.clip(jnp.nan_to_num(cost_NN), -largest, largest))
+  return jnp.argsort(row_N)
