@@ -112,11 +112,11 @@ class _FileLogger(Logger):
   _name = ''
 
   def __init__(self, path: str | os.PathLike = ''):
-    self._given = files.user_path(path) if path else None
-    self._path: Any = self._given or pathlib.Path(self._name)
+    self.given = files.user_path(path) if path else None
+    self._path: Any = self.given or pathlib.Path(self._name)
 
   def start(self, run: RunInfo) -> None:
-    self._path = self._given or run.path / self._name
+    self._path = self.given or run.path / self._name
 
 
 class CSV(_FileLogger):
@@ -137,6 +137,7 @@ class CSV(_FileLogger):
 
   def start(self, run: RunInfo) -> None:
     super().start(run)
+    self._rows()  # of this logger; otherwise it raises
     self._write({'round': 0}, [])
 
   def log(self, line: dict[str, Any]) -> None:
@@ -208,12 +209,17 @@ class TensorBoard(_FileLogger):
     # Two files of the same second would have the same name.
     self._writer = tensorboardX.SummaryWriter(
         str(self._path), purge_step=step, flush_secs=_FLUSH_SECONDS,
+        max_queue=0,  # without a limit: a full queue would block the run
         filename_suffix=f'.{time.time_ns()}{_SUFFIX}')
 
   def log(self, line: dict[str, Any]) -> None:
     step = int(line['round'])
     if self._writer is None:
       self._open(step)
+    events = self._writer.file_writer.event_writer
+    if not events._worker.is_alive():
+      events._event_queue.cancel_join_thread()  # nothing reads it any more
+      raise OSError(f'the thread that writes {self._path} has ended')
     for name, value in _scalars(line).items():
       group = ('accuracy' if 'accuracy' in name else 'loss' if (
           'loss' in name or name in ('cross_entropy', 'proximal_term')) else
@@ -494,3 +500,18 @@ def make(config: Config, given: Sequence[LoggerOrFactory] = ()
             'moon_jax.loggers.Logger, or a function that returns one',
             type(logger).__name__, 'Subclass Logger (docs/workdir.md)')
   return [logger for _, logger in named]
+
+
+def check_paths(of_runs: Sequence[Sequence[Logger]]) -> None:
+  """Checks that the runs of a program write to different files.
+
+  Raises:
+    UserError: naming a path that two of them were given.
+  """
+  paths = [logger.given for loggers in of_runs for logger in loggers
+           if isinstance(logger, _FileLogger) and logger.rewrites
+           and logger.given]
+  for path in paths:
+    require(paths.count(path) == 1, 'loggers', 'must write to a path of their '
+            'own for each run', path, 'Leave the path out: each run then has '
+            'its file in its work directory')

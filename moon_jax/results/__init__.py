@@ -51,7 +51,7 @@ def results(*places: str | os.PathLike, metric: str = '') -> Results:
   Returns:
     `Results`, a pair. `runs` has one row per run, by the path of its directory:
     `state`, its settings, `rounds_done`, the endpoints `last`, `best`,
-    `best_round` and `mean_of_last_10` of the metric (accuracies are fractions),
+    `best_round` and `mean_of_last_10` of `metric` (accuracies are fractions),
     the medians `seconds_per_round` and `examples_per_second`, and the sum
     `seconds_of_rounds`. `last` and `mean_of_last_10` are NaN if the metric was
     not finite there, as when the model of a client has diverged. `rounds` has
@@ -74,7 +74,14 @@ def results(*places: str | os.PathLike, metric: str = '') -> Results:
     by the settings in which they differ.
   """
   runs = _read(places)
-  return Results(runs_frame(runs, metric), rounds_frame(runs))
+  if metric and not any(run.values(metric) for run in runs):
+    names = sorted({name for run in runs for line in run.lines for name in line
+                    if run.values(name)})
+    raise UserError('metric', 'must be recorded by a run; they have '
+                    f'{", ".join(names)}', metric)
+  frame = runs_frame(runs, metric)
+  frame['metric'] = [metric or run.measure() for run in runs]
+  return Results(frame, rounds_frame(runs))
 
 
 # `moon_jax.results` is the function where it was used before, so Python looks

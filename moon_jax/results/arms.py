@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import math
 import pathlib
+import re
 import statistics
 from typing import Any, TYPE_CHECKING
 
@@ -30,6 +31,7 @@ Key = tuple[str, ...]
 Seeds = tuple[int, ...]
 
 _MAX_NAMED = 3  # settings whose defaults a label names
+_NUMBER = re.compile(r'((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)')
 _RECORDED = {*flags_with(role='recorded')}
 # Settings in which runs of an arm may differ. The content of files counts, by
 # its hash.
@@ -117,15 +119,19 @@ class TableArm(Arm):
     return accuracies[0] if len(accuracies) == 1 else None
 
 
-def order(arm: Arm) -> list[tuple[int, float, str]]:
-  """Returns a key that sorts arms by their settings, numbers by value."""
-  def key_of(text):
-    try:
-      return 0, float(text), ''
-    except ValueError:
-      return 1, 0., text
+def order(arm: Arm) -> list[list[tuple[int, float, str]]]:
+  """Returns a key that sorts arms by their settings, numbers by value.
 
-  return [*map(key_of, arm.settings.values())]
+  Also numbers within a text, such as "moon(mu=10)".
+  """
+  def key_of(part):
+    try:
+      return 0, float(part), ''
+    except ValueError:
+      return 1, 0., part
+
+  return [[key_of(part) for part in _NUMBER.split(text) if part]
+          for text in map(str, arm.settings.values())]
 
 
 def compare(new: Arm, base: Arm, num_rounds: int = 1,

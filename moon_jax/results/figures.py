@@ -64,6 +64,7 @@ _STYLE = {
     'font.family': 'sans-serif', 'axes.titlesize': 'medium',
     'axes.titleweight': 'bold', 'figure.titlesize': 'medium',
     'pdf.fonttype': 42,  # TrueType: publishers refuse type 3
+    'text.parse_math': False,  # names may have a $
     'axes.grid': True, 'grid.color': '#dddddd',
     'grid.linewidth': .6, 'axes.spines.top': False, 'axes.spines.right': False,
     'axes.axisbelow': True, 'legend.frameon': False,
@@ -374,6 +375,7 @@ def _draw_run(figure, run):
   panels = {title: (rounds.filter(regex=names), 'round')
             for title, names in _PANELS.items()} | {
                 'accuracy of each client': (clients, where)}
+  plain = _names_of(run)
   names = dict.fromkeys(plain(name) for metrics, _ in panels.values()
                         for name in metrics if metrics[name].notna().any())
   colors = [color_of(method) for method in METHODS[:len(names)]]
@@ -415,8 +417,19 @@ def _title_of(run):
   return ', '.join([
       methods.title(algorithm.name),
       *(f'{argument} {value}' for argument, value in algorithm.arguments),
+      *([] if config.topology.name == 'star' else [str(config.topology)]),
       config.dataset, f'seed {config.seed}',
       *([] if run.state.kind == 'finished' else [run.state.kind])])
+
+
+def _names_of(run):
+  """Returns `plain`, for a run that may have no global model."""
+  has_one = run.config.topology.name == 'star'
+  if has_one and run.config.algorithm.name != 'solo':
+    return plain
+  models = 'mean over models' if not has_one else "mean over clients' models"
+  return lambda metric: plain(metric).replace('global model', models) if (
+      metric.startswith(('test_', 'validation_'))) else plain(metric)
 
 
 def _client_panel(run, most):

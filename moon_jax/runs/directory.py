@@ -80,7 +80,7 @@ class Workdir:
     self.checkpoints = self.path / 'checkpoints'
     self._metrics = self.path / 'metrics.jsonl'
     self._lock: BinaryIO | None = None
-    self.has_locks = True
+    self._is_replaced, self.has_locks = False, True
 
   def check(self) -> dict[str, Any] | None:
     """Checks that the run can begin or resume here; changes nothing.
@@ -179,19 +179,18 @@ class Workdir:
             mark: dict[str, Any] | None = None) -> None:
     """Writes the configuration, the partition and what is planned of cohorts.
 
-    Removes the results of a run with fewer rounds. Changes nothing if the lines
-    of the mark are missing or differ; `cut_metrics` removes later ones.
+    The configuration and the results of a finished run that is extended stay
+    until `replace_results`. Changes nothing if the lines of the mark are
+    missing or differ; `cut_metrics` removes later ones.
     """
-    inputs = {'inputs': self._inputs} if self._inputs else {}
     cohorts = federation.rounds.cohorts or []
     timeline = federation.rounds.timeline
     with self.writing():
       if mark:
         self._check_mark(mark, cohorts)
-      self._write_json('config.json', self._config.to_dict() | inputs)
-      for result in _RESULTS:
-        for name in result, f'{result}.part':  # a kill may leave the second
-          (self.path / name).unlink(missing_ok=True)
+      self._is_replaced = False
+      if not (mark and (self.path / 'summary.json').exists()):
+        self.replace_results()
     self.write('partition.npz', partition_npz(
         federation.clients, federation.client_tests, federation.validation,
         federation.new_clients, federation.data))
@@ -202,6 +201,21 @@ class Workdir:
     else:  # of another run that was killed before its first round
       with self.writing():
         (self.path / 'cohorts.txt').unlink(missing_ok=True)
+
+  def replace_results(self) -> None:
+    """Writes the configuration, and removes the results of another one, once.
+
+    Call it before the directory gets a line or a result.
+    """
+    if self._is_replaced:
+      return
+    inputs = {'inputs': self._inputs} if self._inputs else {}
+    with self.writing():
+      self._write_json('config.json', self._config.to_dict() | inputs)
+      for result in _RESULTS:
+        for name in result, f'{result}.part':  # a kill may leave the second
+          (self.path / name).unlink(missing_ok=True)
+    self._is_replaced = True
 
   def cut_metrics(self, mark: dict[str, Any] | None) -> None:
     """Removes the lines after a mark.

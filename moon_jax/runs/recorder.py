@@ -200,6 +200,7 @@ class Recorder:
     if config.save_local_models and (is_stopped or done == config.num_rounds):
       self._save_local_models()
     if processes.is_first():
+      self.workdir.replace_results()
       self.workdir.append_metrics(line)
       self._log.write(round_text(line, config.num_rounds))
     self.trained = None
@@ -227,14 +228,20 @@ class Recorder:
       where = failure
     remedies = summary_lib.advice(self.config), error.remedy, str(where)
     self.result = DivergedError(error.reason, '. '.join(filter(None, remedies)))
-    processes.run_on_first_process(lambda: self.workdir.write_diverged(
-        len(self.workdir.lines()), str(self.result)))
+
+    def end():
+      self.workdir.replace_results()
+      self.workdir.write_diverged(len(self.workdir.lines()), str(self.result))
+      self._log.write(str(self.result))
+
+    processes.run_on_first_process(end)
 
   def finish(self, compile_seconds: float,
              total_seconds: Callable[[], float]) -> None:
     """Saves the last round, the final model and the summary, the result."""
     simulation, workdir = self.simulation, self.workdir
     federation = simulation.federation
+    processes.run_on_first_process(workdir.replace_results)
     if self.config.checkpoint_every:
       self._save()
     self._selection.end(self._name)

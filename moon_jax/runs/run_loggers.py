@@ -7,6 +7,7 @@ metrics.jsonl, and no round that they have.
 
 from collections.abc import Iterable, Sequence
 import contextlib
+import copy
 import dataclasses
 import json
 import sys
@@ -61,6 +62,7 @@ class RunLoggers:
       return
     self._run = identity.contents(dataclasses.replace(config, num_rounds=1))
     self._saved = self._read()
+    self._kept = copy.deepcopy(self._saved)  # what is JSON
     lines = workdir.lines()
     for logger in loggers:
       kind = type(logger).__name__
@@ -73,11 +75,15 @@ class RunLoggers:
         saved['round'] = 0
       try:
         logger.start(RunInfo(workdir.path, config.to_dict(), len(lines), saved))
+        self._keep(name)
         self._write()  # before rounds: it may identify a remote run
         for line in lines[saved['round']:]:
           logger.log(line)
           saved['round'] = line['round']
+        self._keep(name)
       except Exception as error:
+        with contextlib.suppress(TypeError, ValueError):
+          self._keep(name)
         self._write()
         self.close()
         raise UserError(
@@ -90,15 +96,17 @@ class RunLoggers:
     for name, logger in list(self._loggers.items()):
       if line['round'] <= self._saved[name]['round']:
         continue  # logged before the run was interrupted
+      round_before = self._saved[name]['round']
       try:
         logger.log(line)
+        self._saved[name]['round'] = line['round']
+        self._keep(name)
       except Exception as error:
+        self._saved[name]['round'] = round_before
         del self._loggers[name]
         self._warn(name, error, line['round'])
         with contextlib.suppress(Exception):
           logger.close()
-      else:
-        self._saved[name]['round'] = line['round']
     self._write()
 
   def close(self) -> None:
@@ -131,5 +139,9 @@ class RunLoggers:
   def _write(self):
     if all(logger.rewrites for logger in self._loggers.values()):
       return  # they write all rounds again
-    text = json.dumps({'run': self._run, 'loggers': self._saved}) + '\n'
+    text = json.dumps({'run': self._run, 'loggers': self._kept}) + '\n'
     self._workdir.write('loggers.json', text.encode())
+
+  def _keep(self, name):
+    """Takes what a logger has saved, if it is JSON; otherwise it raises."""
+    self._kept[name] = json.loads(json.dumps(self._saved[name]))

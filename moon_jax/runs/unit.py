@@ -54,6 +54,7 @@ class Unit:
     self._program_fn = program_fn
     self._callbacks = callbacks
     self._loggers = [loggers_lib.make(run.config, loggers) for run in runs]
+    loggers_lib.check_paths(self._loggers)
     self.recorders: list[Recorder] = []
 
   def train(self, index: int = 0, count: int = 0, rounds_later: int = 0
@@ -74,16 +75,16 @@ class Unit:
       self._progress = stack.enter_context(Progress(
           self._title(index, count), len(self._runs), rounds_later))
       self._log_command()
-      with self._progress.phase('loading data'):
-        specs = self._specs_fn()
       for run in self._runs:
         stack.enter_context(contextlib.closing(run.workdir))
       # Without it Python would raise KeyboardInterrupt, which JAX may ignore.
       with Interrupt() as self._interrupt:
-        with self._progress.phase('preparing the first round'), (
-            self._interrupt.nothing_to_save(
-                'before training; the same command starts it')):
-          self._make(specs, stack)
+        with self._interrupt.nothing_to_save(
+            'before training; the same command starts it'):
+          with self._progress.phase('loading data'):
+            specs = self._specs_fn()
+          with self._progress.phase('preparing the first round'):
+            self._make(specs, stack)
         self._start_loggers(stack)
         with self._saving_after_errors():
           if self._unfinished() and not self._program.is_compiled:

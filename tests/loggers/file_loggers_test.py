@@ -6,6 +6,7 @@ import time
 import pytest
 
 import moon_jax as mj
+from moon_jax import loggers as loggers_lib
 from moon_jax.errors import require_package
 from moon_jax.simulation.records import Record
 from support import event_files
@@ -56,7 +57,29 @@ def test_csv_refuses_a_file_of_another_program(tmp_path):
   path.write_text('name,age\na,1\n')
   with pytest.raises(mj.UserError, match='must be a file of this logger'):
     mj.loggers.CSV(path)(line(1))
+  with pytest.raises(mj.UserError, match='must be a file of this logger'):
+    mj.loggers.CSV(path).start(info(tmp_path))
   assert path.read_text() == 'name,age\na,1\n'
+
+
+def test_runs_of_a_program_write_to_different_files():
+  """Each rewrites its file when it starts."""
+  same = [[mj.loggers.CSV('all.csv')], [mj.loggers.CSV('all.csv')]]
+  with pytest.raises(mj.UserError, match='loggers must write to .* all.csv'):
+    loggers_lib.check_paths(same)
+  loggers_lib.check_paths([[mj.loggers.CSV()], [mj.loggers.CSV()]])
+  loggers_lib.check_paths([[mj.loggers.CSV(f'{i}.csv')] for i in range(2)])
+
+
+def test_tensorboard_without_its_thread_fails_instead_of_waiting(tmp_path):
+  """The thread ends when the disk is full; its queue would fill up."""
+  logger = mj.loggers.TensorBoard()
+  logger.start(info(tmp_path))
+  events = logger._writer.file_writer.event_writer
+  events._worker.stop()
+  with pytest.raises(OSError, match='the thread that writes .* has ended'):
+    for number in range(1, 40):
+      logger(line(number))
 
 
 def test_tensorboard_has_scalars_histograms_and_the_configuration(tmp_path):

@@ -15,6 +15,16 @@ from moon_jax.simulation import checks
 from support import made_runs
 
 
+def test_arms_have_the_order_of_numbers_within_calls():
+  calls = ['moon(mu=10)', 'moon', 'fedavg', 'moon(mu=1)', 'moon(mu=5)',
+           'moon(mu=0.5)', 'moon(mu=1e-05)', '10', '9']
+  arms = [types.SimpleNamespace(settings={'algorithm': x}) for x in calls]
+  assert [arm.settings['algorithm'] for arm in sorted(
+      arms, key=arms_lib.order)] == [
+          '9', '10', 'fedavg', 'moon', 'moon(mu=1e-05)', 'moon(mu=0.5)',
+          'moon(mu=1)', 'moon(mu=5)', 'moon(mu=10)']
+
+
 def test_rows_are_settings_and_runs_are_seeds(arms):
   assert [tuple(arm.settings.values()) for arm in arms] == [
       ('fedavg', '0.1', '–'), ('fedavg', '0.5', '–'),

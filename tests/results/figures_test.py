@@ -202,6 +202,23 @@ def test_files_have_the_size_and_one_measure_of_texts(
   assert max(box.x1 for box in boxes) <= figure.bbox.x1 + 1
 
 
+def test_a_dollar_is_no_formula(tmp_path):
+  save_curves([line('a $ and $^$', 'moon', [[0., 1, 2]])], 'accuracy ($c_$)',
+              tmp_path / 'x.svg')
+  assert 'a $ and $^$' in (tmp_path / 'x.svg').read_text()
+
+
+@pytest.mark.parametrize('settings, name', [
+    ({'algorithm': 'fedavg'}, 'global model, test data'),
+    ({'algorithm': 'solo'}, "mean over clients' models, test data"),
+    ({'algorithm': 'fedavg', 'topology': 'gossip'},
+     'mean over models, test data')])
+def test_a_run_without_a_global_model_names_none(settings, name, tmp_path):
+  run = read.read(made_runs.write(tmp_path / 'a', [.5, .75], **settings))
+  assert figures._names_of(run)('test_accuracy') == name
+  assert ('gossip' in figures._title_of(run)) == ('topology' in settings)
+
+
 @pytest.mark.parametrize('xlabel, ticks', [
     ('bytes (means and ranges of 2 runs)', {'100 MB', '200 MB'}),
     ('simulated seconds', {'100 M', '200 M'})])

@@ -69,6 +69,16 @@ def test_runs_without_rounds(tmp_path):
     mj.results(tmp_path / 'none')
 
 
+def test_endpoints_name_their_metric(tmp_path):
+  made_runs.write(tmp_path / 'a', [.5, .75])
+  made_runs.remove_accuracies(made_runs.write(tmp_path / 'b', [.5, .75]))
+  runs, _ = mj.results(tmp_path)
+  assert runs.metric.tolist() == ['test_accuracy', 'test_loss']
+  with pytest.raises(mj.UserError, match='metric must be .* test_loss.*; got '
+                     'test_acuracy'):
+    mj.results(tmp_path, metric='test_acuracy')
+
+
 def test_describing_a_run_imports_neither_jax_nor_pandas(tmp_path):
   path = made_runs.write(tmp_path / 'a')
   (path / 'metrics.jsonl').write_text(

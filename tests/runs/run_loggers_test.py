@@ -6,6 +6,7 @@ import importlib.util
 import json
 import types
 
+import numpy as np
 import pytest
 
 import moon_jax as mj
@@ -125,6 +126,23 @@ def test_a_logger_that_fails_ends_with_a_warning(tmp_path, capsys):
   assert Seen.rounds == [1, 2, 3]
   saved = json.loads((tmp_path / 'loggers.json').read_text())['loggers']
   assert saved == {'Fails': {'round': 1}, 'Seen': {'round': 3}}
+
+
+def test_a_logger_that_saves_what_is_not_json_ends_with_a_warning(
+    tmp_path, capsys):
+  class Saves(Seen):
+    def log(self, line):
+      self.run.saved['last'] = (
+          np.float32(1) if line['round'] == 2 else line['round'])
+
+  loggers = start(tmp_path, 0, Saves(), Seen())
+  for number in (1, 2, 3):
+    loggers(None, {'round': number, 'seconds': .5})
+  loggers.close()
+  assert 'the logger Saves failed in round 2: TypeError' in (
+      capsys.readouterr().err)
+  saved = json.loads((tmp_path / 'loggers.json').read_text())['loggers']
+  assert saved == {'Saves': {'round': 1, 'last': 1}, 'Seen': {'round': 3}}
 
 
 def test_a_logger_that_cannot_start_ends_the_run(tmp_path):

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import moon_jax
+from moon_jax import loggers
 from moon_jax.config import Config
 from moon_jax.data import cohort, split
 from moon_jax.errors import (
@@ -108,6 +109,24 @@ def test_more_rounds_extend_the_run_in_workdir(
   run.run(at(shorter, num_rounds=3))
   assert 'resumes after round 1 of 3\n' in capsys.readouterr().out
   assert lines_of(shorter) == whole and lines_of(longer) == whole[:2]
+
+
+def test_a_run_that_cannot_be_extended_keeps_its_results(tmp_path):
+  class NoServer(loggers.Logger):
+    def start(self, run):
+      raise ConnectionError('no route')
+
+  run.run(at(tmp_path, num_rounds=1))
+  names = 'config.json', 'summary.json', 'model.safetensors', 'metrics.jsonl'
+  before = {name: (tmp_path / name).read_bytes() for name in names}
+  with pytest.raises(UserError, match='the logger NoServer must start'):
+    run.run(at(tmp_path, num_rounds=2), loggers=[NoServer()])
+  assert before == {name: (tmp_path / name).read_bytes() for name in names}
+  run.run(at(tmp_path, num_rounds=1))  # it is still finished
+  run.run(at(tmp_path, num_rounds=2))
+  after = {name: (tmp_path / name).read_bytes() for name in names}
+  assert all(after[name] != before[name] for name in names)
+  assert json.loads(after['config.json'])['num_rounds'] == 2
 
 
 def test_a_run_without_checkpoints_is_not_extended(tmp_path):
