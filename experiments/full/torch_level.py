@@ -1,11 +1,14 @@
 """FedAvg in MOON's setting as a plain PyTorch loop: AMENDMENT_4.md, part 4.
 
 python -m experiments.full.torch_level --data_dir=DIR --out=OUT
+python -m experiments.full.torch_level --data_dir=DIR --start=FILE
 
 CIFAR-10 and the split of seed 0 are those of moon_jax; network, training,
 averaging and test are PyTorch's (benchmarks/torch_loop.py). The initial weights
 are those that MOON's released program draws for seed 0. OUT/metrics.jsonl has
-the rounds; the same command resumes after the last one. Needs PyTorch.
+the rounds; the same command resumes after the last one. The second command
+writes these weights for moon_jax, which begins with them by --init_from=FILE.
+Needs PyTorch.
 """
 
 import argparse
@@ -14,10 +17,12 @@ import os
 import pathlib
 import time
 
+import numpy as np
 import torch
 
 from benchmarks import torch_loop
 import moon_jax as mj
+from moon_jax.runs import saved_models
 
 _TEST_BATCH = 1000
 
@@ -27,14 +32,21 @@ def main() -> None:
       description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument('--data_dir', required=True,
                       help='directory that contains CIFAR-10')
-  parser.add_argument('--out', type=pathlib.Path, required=True,
-                      help='directory of the results')
+  what = parser.add_mutually_exclusive_group(required=True)
+  what.add_argument('--out', type=pathlib.Path, help='directory of the results')
+  what.add_argument('--start', type=pathlib.Path,
+                    help='file to which the initial weights are written')
   args = parser.parse_args()
   data = mj.load_dataset('cifar10', args.data_dir)
   config = mj.Config(
       dataset='cifar10', algorithm='fedavg', model='simple_cnn', batch_size=64,
       learning_rate=.01, optimizer='sgd(momentum=0.9, weight_decay=1e-5)',
       local_epochs=10, num_rounds=100, augment=True)
+  if args.start:
+    start = released_start(data.num_classes, config.num_clients)
+    args.start.write_bytes(
+        saved_models.to_safetensors(config, data, to_flax(start)))
+    return
   train(config, data, mj.partition.dirichlet(
       data.train_labels, config.num_clients, beta=.5, seed=0), args.out)
 
@@ -80,6 +92,18 @@ def released_start(num_classes: int, num_clients: int
   state['fc1.weight'] = weight.view(len(weight), 16, 5, 5).permute(
       0, 2, 3, 1).flatten(1)
   return state
+
+
+def to_flax(state: dict[str, torch.Tensor]) -> dict:
+  """Returns a state_dict of `torch_loop.SimpleCNN` as variables of moon_jax."""
+  params: dict[str, dict[str, np.ndarray]] = {}
+  for name, value in state.items():
+    layer, kind = name.split('.')
+    w = value.numpy()
+    if kind == 'weight':
+      kind, w = 'kernel', w.transpose((2, 3, 1, 0) if w.ndim == 4 else (1, 0))
+    params.setdefault(layer, {})[kind] = np.ascontiguousarray(w)
+  return {'params': params}
 
 
 @torch.no_grad()

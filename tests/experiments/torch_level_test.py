@@ -2,10 +2,12 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
 import moon_jax as mj
+from moon_jax.runs import saved_models
 
 torch = pytest.importorskip('torch')
 torch_level = pytest.importorskip('experiments.full.torch_level')
@@ -33,6 +35,26 @@ def test_the_first_model_is_that_of_the_released_program():
        .083968, -.0211723, .0058598],
       [-.0608426, .0386802, -.0499572, .0101532, .0238722, -.0231646, -.0418754,
        .083293, -.0219237, .0061246]], atol=2e-7)
+
+
+def test_moon_jax_begins_with_the_same_model(tmp_path):
+  state = torch_level.released_start(10, 10)
+  variables = torch_level.to_flax(state)
+  back = torch_loop.from_flax(
+      jax.tree.map(lambda w: w[None], variables), 'cpu')
+  assert back.keys() == state.keys() and all(
+      torch.equal(back[name], w) for name, w in state.items())
+  data = made(20, np.arange(20) % 10)
+  config = mj.Config(dataset='cifar10', algorithm='fedavg', model='simple_cnn')
+  path = tmp_path / 'start.safetensors'
+  path.write_bytes(saved_models.to_safetensors(config, data, variables))
+  net = torch_loop.SimpleCNN(10)
+  net.load_state_dict(state)
+  x = torch.tensor(((data.test_inputs / 255 - np.array(data.mean)) / np.array(
+      data.std)).astype(np.float32).transpose(0, 3, 1, 2))
+  model, loaded = mj.load(path)
+  np.testing.assert_allclose(model(loaded, data.test_inputs).logits,
+                             net(x)[1].detach(), atol=1e-6)
 
 
 def test_accuracy_is_the_fraction_of_right_test_images(monkeypatch):
