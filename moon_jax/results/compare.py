@@ -62,8 +62,11 @@ def of(runs: Sequence[Run], metric: str, *, baseline: str = '',
   Raises:
     UserError: if the target is impossible, or no single arm has the setting.
   """
-  if target is not None and not 0 < target <= (
-      1 if 'accuracy' in metric else math.inf):
+  is_accuracy = 'accuracy' in metric
+  if target is not None and not (
+      math.isfinite(target) and (target > 0 or not (
+          is_accuracy or 'loss' in metric)) and (
+              target <= 1 or not is_accuracy)):
     raise UserError('target', 'must be a fraction above 0, at most 1, or a '
                     'loss above 0', f'{target:g}',
                     f'Write --target={target / 100:g} for {target:g}%' * (

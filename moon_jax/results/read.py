@@ -9,6 +9,7 @@ import math
 import pathlib
 import re
 import statistics
+import sys
 import time
 from typing import Any, NamedTuple
 import zipfile
@@ -261,12 +262,16 @@ def is_run(path: str | pathlib.Path) -> bool:
 
 
 def _runs_in(path, depth):
-  if is_run(path):
-    return [path]
-  return [run for child in sorted(path.iterdir())
+  try:
+    if is_run(path):
+      return [path]
+    children = sorted(path.iterdir()) if depth and path.is_dir() else []
+  except PermissionError as error:
+    print(f'left out: {error.strerror}: {path}', file=sys.stderr)
+    return []
+  return [run for child in children
           if not child.name.startswith('.')  # a copy that is not complete
-          for run in _runs_in(child, depth - 1)
-          ] if depth and path.is_dir() else []
+          for run in _runs_in(child, depth - 1)]
 
 
 def _json(path):

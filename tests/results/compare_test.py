@@ -115,7 +115,8 @@ def test_a_target_and_a_baseline_are_chosen(runs, run):
   status, _, err = run(runs, '--baseline=scaffold')
   assert status == 2 and 'FedAvg; MOON' in err
   assert run(runs, '--target=1')[0] == 0
-  for target in 80, 1.01, 0, -1:
+  assert run(runs, '--target=-0.9', '--metric=drift')[0] == 0
+  for target in 80, 1.01, 0, -1, 'inf':
     status, _, err = run(runs, f'--target={target}')
     assert status == 2 and '--target must be a fraction' in err
 

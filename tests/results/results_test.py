@@ -69,6 +69,24 @@ def test_runs_without_rounds(tmp_path):
     mj.results(tmp_path / 'none')
 
 
+def test_a_directory_that_cannot_be_read_is_left_out(
+    tmp_path, monkeypatch, capsys):
+  made_runs.write(tmp_path / 'a', [.5])
+  (tmp_path / 'secret').mkdir()
+  is_run = read.is_run
+
+  def refusing(path):
+    if str(path).endswith('secret'):
+      raise PermissionError(13, 'Permission denied', str(path))
+    return is_run(path)
+
+  monkeypatch.setattr(read, 'is_run', refusing)
+  runs, _ = mj.results(tmp_path)
+  assert [*runs.index] == [str(tmp_path / 'a')]
+  assert f'left out: Permission denied: {tmp_path}/secret' in (
+      capsys.readouterr().err)
+
+
 def test_endpoints_name_their_metric(tmp_path):
   made_runs.write(tmp_path / 'a', [.5, .75])
   made_runs.remove_accuracies(made_runs.write(tmp_path / 'b', [.5, .75]))
