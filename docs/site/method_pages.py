@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from moon_jax import optimizers
+from moon_jax import optimizers, trees
 from moon_jax.config import Config, parts
 from moon_jax.config.kinds import METHODS
 from moon_jax.data.dataset import Dataset
@@ -151,7 +151,7 @@ def sizes(name: str) -> tuple[str, str, str]:
       model, algorithm, optimizers.sgd())
   received, sent = (x_C.mean() for x_C in round_spec.wire_bytes(
       algorithm, traced, star(), 10))
-  return tuple(_times(x / round_spec.bytes_of(traced.model))
+  return tuple(_times(x / trees.bytes_of(traced.model))
                for x in (traced.client_bytes, received, sent))
 
 
