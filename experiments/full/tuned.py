@@ -355,8 +355,8 @@ def summary() -> str:
                           f'{baseline.search.title}.** ',
                           'experiments/results/README.md')
         lines.append(
-            '  The others have, with the new seeds (in parentheses: how many of '
-            'nine trials are above chance), ' + ', '.join(
+            '  The others have, with the new seeds (in parentheses: how many '
+            'of nine trials are above chance), ' + ', '.join(
                 f'{result.search.title} {mean:.1f}% ({result.num_learned})'
                 for mean, result in means) + '.')
         continue
