@@ -154,7 +154,9 @@ def moon_short() -> str:
       'published runs would be one reason: SOLO is '
       f'{abs(above):.1f} points {"above" if above > 0 else "below"}, and our '
       f'{len(solo_runs)} runs on this split have a standard deviation of '
-      f'{np.std(solo_runs, ddof=1):.1f}.',
+      f'{np.std(solo_runs, ddof=1):.1f}.\n  [Initial weights]'
+      '(#why-our-fedavg-is-above-the-published-one-is-not-known) may be '
+      'another.',
       tuned.moon(),
       '- **The Flower reproduction reports 10%** at the learning rate of the '
       'paper. Do batches that are sorted by class and never shuffled\n  '
