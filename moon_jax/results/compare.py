@@ -282,10 +282,12 @@ def results(compared: Compared) -> Table:
 def metric_over_clients(compared: Compared) -> str | None:
   """Returns the metric whose distribution over clients is shown, if any.
 
-  It is the one that is compared, or else the first one that all runs have.
+  It is the one that is compared, or else the first one that all runs that count
+  have.
   """
-  common = [name for name in compared.runs[0].means_over_clients() if all(
-      name in run.means_over_clients() for run in compared.runs)]
+  runs = [run for arm in compared.arms for run in arm.runs.values()]
+  common = [name for name in (runs[0].means_over_clients() if runs else ())
+            if all(name in run.means_over_clients() for run in runs)]
   return compared.metric if compared.metric in common else next(
       iter(common), None)
 
@@ -357,8 +359,9 @@ def differences(compared: Compared) -> Table | None:
                for arm, base, last, _ in pairs],
       'mean of last 10': [
           _difference_text(arm, base, mean, name)
-          if len({_last_rounds(run, name) for one in (arm, base)
-                  for run in one.runs.values()}) == 1
+          if not mean.differences or len({
+              _last_rounds(run, name) for one in (arm, base)
+              for run in one.runs.values()}) == 1
           else 'not the same rounds' for arm, base, _, mean in pairs],
       "p, Holm": [stats.p_text(p) for p in adjusted]}
   whom = 'the baseline' if len(bases) > 1 else label(pairs[0][1])

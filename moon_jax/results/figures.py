@@ -93,7 +93,7 @@ _DATA = {'test': 'test data', 'validation': 'validation data',
 _OF_MODEL = re.compile(
     rf'(?:({"|".join(filter(None, _MODELS))})_)?({"|".join(_DATA)})_'
     '(?:accuracy|loss)')
-_PLAIN = {'train_loss': 'training loss', 'cross_entropy': 'cross-entropy',
+_PLAIN = {'cross_entropy': 'cross-entropy',
           'drift': 'distance to the global model',
           'update_cosine': 'cosine of two updates'}
 

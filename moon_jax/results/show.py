@@ -376,27 +376,32 @@ def _write(out, view, formats, size):
 
 
 def _evaluated(paths, metric) -> list[Run]:
-  """Returns runs with an evaluation, and reports the others."""
+  """Returns runs that diverged or have an evaluation; reports the others."""
   runs = []
   for path in paths:
     try:
       run = read.read(path)
-      if not run.measure() and not (metric and run.values(metric)):
+      if not _has_values(run, metric) and run.state.kind != 'diverged':
         raise UserError('', f'{path} must have an evaluation',
                         f'none yet ({run.state.kind})')
       runs.append(run)
     except UserError as error:
       print(f'left out: {error}', file=sys.stderr)
-  if not runs:
+  if not any(_has_values(run, metric) for run in runs):
     raise UserError('', 'there must be a run with an evaluation', 'none',
                     'Wait for a first one, or name other directories')
   return runs
 
 
+def _has_values(run, metric):
+  return bool(run.measure() or metric and run.values(metric))
+
+
 def _with_metric(runs: Sequence[Run], metric: str) -> list[Run]:
-  """Returns the runs that have a metric, and reports the others."""
-  chosen = [run for run in runs if run.values(metric)]
-  if not chosen:
+  """Returns runs that diverged or have a metric; reports the others."""
+  chosen = [run for run in runs
+            if run.values(metric) or run.state.kind == 'diverged']
+  if not any(run.values(metric) for run in chosen):
     names = sorted({name for run in runs for line in run.lines for name in line
                     if run.values(name)})
     raise UserError('metric', 'must be recorded by the runs, which have '

@@ -350,7 +350,7 @@ def _parts(arms, title, suffix, measure):
 
 
 def _figure(arms, title, suffix, panels, measure, is_full):
-  ylabel = 'local loss' if measure == 'train_loss' else stats.label(measure)
+  ylabel = stats.label(measure)
   has_published = is_full and measure == 'test_accuracy'
   lines = [figures.Line(
       arm.label_without(panels), arm.config.algorithm.name, arm.curves(measure),

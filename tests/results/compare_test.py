@@ -297,6 +297,26 @@ def test_accuracies_before_a_run_diverged_do_not_count(tmp_path, run):
   assert 'to target' not in out  # which FedAvg would have
 
 
+def test_runs_that_diverged_before_an_evaluation_are_rows(tmp_path, run):
+  """Without them a table has fewer methods or runs than were trained."""
+  for seed in range(2):
+    made_runs.write(tmp_path / f'moon{seed}', seed=seed)
+    made_runs.write(tmp_path / f'l2{seed}', [], diverged='a NaN', seed=seed,
+                    algorithm='moon_l2')
+  made_runs.write(tmp_path / 'moon2', [], diverged='an infinity', seed=2)
+  status, out, err = run(tmp_path)
+  assert (status, err) == (0, '')
+  assert rows_of('MOON', out)[0][0] == '2/3'
+  assert rows_of('l2', out)[0] == ['*', '0/2', *'----']
+  difference = rows_of('l2', out)[-1]
+  assert difference == ['*', '0', *'no common seed'.split() * 2]
+  assert 'moon2: diverged after 0 of 4 rounds: an infinity' in ' '.join(
+      out.split())
+  # Nothing else: there is nothing to compare.
+  status, out, err = run(f'{tmp_path}/l2*')
+  assert (status, out) == (2, '') and 'a run with an evaluation' in err
+
+
 def test_runs_without_accuracy_are_compared_by_their_losses(runs, run):
   for path in runs.iterdir():
     made_runs.remove_accuracies(path)

@@ -149,7 +149,7 @@ def test_a_task_without_accuracies_has_losses(tmp_path, monkeypatch):
   empty, losses, _, clients = drawn[0].axes
   assert empty.get_title() == 'accuracy: not recorded'
   assert [line.get_label() for line in losses.lines] == [
-      'training loss', 'global model, test data']
+      'train loss', 'global model, test data']
   line, = clients.lines  # a client has no value
   assert line.get_ydata()[:2].tolist() == [.25, .25]
   assert [label.get_text() for label in clients.get_xticklabels()] == [

@@ -260,7 +260,7 @@ def test_panels_of_a_run_have_plain_words_and_names(size, saved, tmp_path):
   shown = legend(figure)
   assert len(figure.legends) == 1 and {
       'global model, test data', "global model, clients' own examples",
-      'local models, held-out examples', 'training loss',
+      'local models, held-out examples', 'train loss',
       'new clients after training, held-out examples'} < {*shown}
   assert not [text for text in shown if '_' in text]
   clients = figure.axes[-1]
