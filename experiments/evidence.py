@@ -165,47 +165,46 @@ def speed() -> str:
                   for measurement in measurements or _PROCESSORS.values()
                   if (x := _multiple(measurement, name, algorithm))], '.1f')
 
-  torch = [name for name in _PEERS if name != 'FedJAX']
+  torch = [name for name in _PEERS if name not in ('FedJAX', 'PFLlib')]
   loop = lambda name, algorithm: among([name], algorithm, 'peers_zen5')
+  usual = [name for name in _PROCESSORS.values() if name != 'peers_zen1']
   ours, theirs = _cross_device_seconds()
-  own, own_before = (
-      blazefl_own.multiple(_measured(name), 'BlazeFL, processes')
-      for name in ('blazefl_own', 'blazefl_own_zen1'))
+  own = blazefl_own.multiple(_measured('blazefl_own'), 'BlazeFL, processes')
   seconds = lambda side: ' and '.join(
       f'{x:.2f}' for x in _seconds_of_passes('peers_zen1', side))
   num_faster, num_measured = _faster_than_slowest('peers_zen1')
   return _filled(
       "**Speed** on two CPU cores, with CIFAR-10, MOON's small CNN and "
-      f'{peers_report.CLIENTS} clients. Over {len(_PROCESSORS)} measurements, '
-      'on three processors or more, a round of FedAvg in PFLlib, fluke, '
-      'FL-bench, Flower, BlazeFL and pfl-research takes '
-      f'{among(torch, "fedavg")} times as long as in moon_jax, in FedJAX '
-      f'{among(["FedJAX"], "fedavg")} times, and a round of MOON in the first '
-      f'four (the others have none) {among(_PEERS, "moon")} times. On the '
-      'newest processor, an AMD EPYC of Zen 5, it is '
-      f'{among(torch, "fedavg", "peers_zen5")}, '
-      f'{among(["FedJAX"], "fedavg", "peers_zen5")} and '
-      f'{among(_PEERS, "moon", "peers_zen5")} (PFLlib without the time in '
-      'which it reads files). Three '
-      'measurements have a slower form of the network in the simulators of '
-      'PyTorch; of one, by a reviewer, the logs are not kept. Much of this is '
+      f'{peers_report.CLIENTS} clients. In {len(usual)} of '
+      f'{len(_PROCESSORS)} measurements a round of FedAvg in fluke, FL-bench, '
+      'Flower, BlazeFL and pfl-research takes '
+      f'{among(torch, "fedavg", *usual)} times as long as in moon_jax, in '
+      f'PFLlib {among(["PFLlib"], "fedavg", "peers_zen5")} times (without the '
+      'time in which it reads files), in FedJAX '
+      f'{among(["FedJAX"], "fedavg", *usual)} times, and a round of MOON in '
+      'PFLlib, fluke, FL-bench and Flower '
+      f'{among(_PEERS, "moon", *usual)} times. On the newest processor, an AMD '
+      f'EPYC of Zen 5, FedAvg is at {among(torch, "fedavg", "peers_zen5")} '
+      f'(FedJAX {among(["FedJAX"], "fedavg", "peers_zen5")}), MOON at '
+      f'{among(_PEERS, "moon", "peers_zen5")}. The other three have a slower '
+      'form of the network in the simulators of PyTorch; of one, by a '
+      'reviewer, the logs are not kept. Much of this is '
       'not the simulator: on Zen 5 a plain PyTorch loop in one process takes '
       f'{loop("PyTorch loop", "fedavg")} times as long for FedAvg and '
       f'{loop("PyTorch loop", "moon")} for MOON, in two processes '
       f'{loop(_LOOP, "fedavg")} and {loop(_LOOP, "moon")}. '
       f"BlazeFL's own benchmark, run once and without compilation, takes "
-      f"{own:.1f} times as long in BlazeFL's processes "
-      f'({own_before:.1f} on Zen 1); the threads that BlazeFL '
-      'recommends were not measured there. **moon_jax is not always faster.** '
-      'On an AMD EPYC of Zen 1, without AVX-512, a round took moon_jax '
-      f'{seconds("moon_jax")} s in two runs, and the loop in two processes '
-      f'{seconds(_LOOP)} s; {num_faster} of {num_measured} simulators are '
-      'faster than the slower run. '
-      "pfl-research's own benchmark is faster in pfl-research on both "
-      'processors that were tried: on an Intel Xeon a round takes '
-      f'{ours:.2f} s in moon_jax and {theirs:.2f} s there. ResNets train at '
-      f'{_span(_resnet_ratios())} of the speed of PyTorch '
-      '([performance](docs/performance.md)).')
+      f"{own:.1f} times as long in BlazeFL's processes; the threads that "
+      'BlazeFL recommends were not measured there. **moon_jax is not always '
+      'faster.** In the fifth measurement, on an AMD EPYC of Zen 1 without '
+      f'AVX-512, a round took moon_jax {seconds("moon_jax")} s in two runs, '
+      f'and the loop in two processes {seconds(_LOOP)} s; {num_faster} of '
+      f'{num_measured} simulators are faster than the slower run. '
+      "pfl-research's own benchmark is faster in pfl-research: "
+      f'{theirs:.2f} s a round, and {ours:.2f} s in moon_jax, on an Intel '
+      'Xeon; also on Zen 4, of which the runs are not kept. On that Xeon '
+      f'ResNets train at {_span(_resnet_ratios())} of the speed of PyTorch, '
+      'with two small clients ([performance](docs/performance.md)).')
 
 
 def _filled(text):
@@ -270,10 +269,7 @@ def speed_ranges() -> str:
     found = [_multiple(measurement, name, algorithm)
              for measurement, algorithm in columns.values()]
     rows.append([name, *(f'{x:.2f}' if x else '' for x in found)])
-  kernels, simulators = zip(*peers_report.parts(
-      _measured('peers_zen5')['runs']).values())
-  _, before = zip(*peers_report.parts(
-      _measured('peers_zen1')['runs']).values())
+  kernels, simulators, before = _parts('peers_zen5', 'peers_zen1')
   return (
       f'{markdown(rows)}\n\n'
       f'Times as long as moon_jax takes, with {peers_report.CLIENTS} clients. '
@@ -291,12 +287,27 @@ def speed_ranges() -> str:
       '  ([figures](../experiments/results/measurements.json)).\n'
       '- **Much of a ratio is not the simulator.** On Zen 5 the PyTorch loop '
       f'takes {_span(kernels)} times as long as moon_jax for\n  FedAvg, and '
-      f'the PyTorch simulators {_span(simulators)} times as long as the '
-      'loop;\n  '
-      f'on Zen 1 the second range is {_span(before)} '
+      "the PyTorch simulators, in their fastest modes and without PFLlib's "
+      f'file reads,\n  {_span(simulators)} times as long as the loop; '
+      f'on Zen 1 this range is {_span(before)} '
       '([two factors](#kernels-and-simulator)).\n'
       '- With residual networks moon_jax was [slower than '
       'PyTorch](#against-a-pytorch-loop).')
+
+
+def _parts(name, older):
+  """Returns the factors kernels and simulator of each PyTorch simulator.
+
+  In its fastest mode; the third is the simulator in an older measurement.
+  """
+  def of(measurement):
+    found = peers_report.parts(_measured(measurement)['runs'])  # fastest first
+    modes = [[mode for mode in found if mode in _PEERS[name]
+              and mode != 'PFLlib'] for name in _PEERS]
+    return zip(*(found[first] for first, *_ in filter(None, modes)))
+
+  kernels, simulators = of(name)
+  return kernels, simulators, [*of(older)][1]
 
 
 def peers_check() -> str:

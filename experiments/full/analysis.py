@@ -126,7 +126,8 @@ def unusually_narrow(blocks: Sequence[Block]) -> str:
   """Returns how small the spread of the last round is, '' if it is usual.
 
   The interval of the last round is then narrower than those of most rounds
-  before it.
+  before it. The text also says whether that of the mean of the last 10 rounds
+  is narrower than those of most means of 10 rounds.
   """
   return _extreme(blocks, 1, 'smallest')
 
@@ -138,15 +139,25 @@ def unusually_wide(blocks: Sequence[Block]) -> str:
 
 def _extreme(blocks, sign, word):
   d_ST = np.stack([block.new - block.baseline for block in blocks])
-  if len(d_ST) < MIN_PAIRS or d_ST.shape[1] < SPREAD_ROUNDS:
-    return ''
-  std_T = sign * d_ST[:, -SPREAD_ROUNDS:].std(0, ddof=1)
-  rank = int((std_T < std_T[-1]).sum())
-  if rank >= _UNUSUAL or not std_T[-1] < np.median(std_T):
+  rank = _rank_of_spread(d_ST, sign)
+  if rank is None:
     return ''
   rounds = d_ST.shape[1]
+  mean_ST = np.stack([np.convolve(
+      d_T, np.full(stats.LAST, 1 / stats.LAST), 'valid') for d_T in d_ST])
   return (f'the spread of the last round is the {_ORDINALS[rank]}{word} of '
-          f'rounds {rounds - SPREAD_ROUNDS + 1} to {rounds}')
+          f'rounds {rounds - SPREAD_ROUNDS + 1} to {rounds}'
+          + f'. The interval of the mean of the last {stats.LAST} rounds is, '
+          'too' * (_rank_of_spread(mean_ST, sign) is not None))
+
+
+def _rank_of_spread(value_ST, sign):
+  """Returns the rank of the last spread over pairs; None if it is usual."""
+  if len(value_ST) < MIN_PAIRS or value_ST.shape[1] < SPREAD_ROUNDS:
+    return None
+  std_T = sign * value_ST[:, -SPREAD_ROUNDS:].std(0, ddof=1)
+  rank = int((std_T < std_T[-1]).sum())
+  return rank if rank < _UNUSUAL and std_T[-1] < np.median(std_T) else None
 
 
 def gains(question: Question, blocks: Sequence[Block]) -> list[float]:

@@ -317,12 +317,14 @@ def _caveats(question, blocks):
     return []
   theirs = published_difference(question)
   rise = gains(question, blocks)
+  before = np.mean([b.new[65:75] - b.baseline[65:75] for b in blocks])
   on_gpu = ' '.join(f'{arm.title}: {found}.' for side, (arm, _) in enumerate(
       sides(question, blocks)) if (found := _on_gpu(blocks, side)))
   return [f'The difference of the reproduction is {theirs.mean:+.1f} (95% '
           f'interval {stats.interval_text(theirs.low, theirs.high)}).',
           f'Neither method has converged: in the last {stats.LAST} rounds '
-          f'FedAvg gains {rise[0]:.1f} points, MOON {rise[1]:.1f}.',
+          f'FedAvg gains {rise[0]:.1f} points, MOON {rise[1]:.1f}. The mean '
+          f'difference of rounds 66 to 75 is {before:+.1f}.',
           *[on_gpu] * bool(on_gpu)]
 
 

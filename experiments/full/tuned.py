@@ -75,11 +75,12 @@ class Result(NamedTuple):
   accuracies: tuple[float, ...]  # percent, by SEEDS; () if nothing is chosen
   failed: int  # how many of them have an evaluation that counts as chance
   trials_failed: int  # how many trials have no value that could be chosen
-  best: tuple[float, ...]  # highest validation accuracy by trial, percent
+  # Highest validation accuracy by trial, percent; 0 of those without a value.
+  best: tuple[float, ...]
 
   @property
   def num_learned(self) -> int:
-    """The trials above chance; without one the choice is an accident."""
+    """The trials that learned; without one the choice is an accident."""
     return sum(best >= _LEARNED for best in self.best)
 
 
@@ -194,7 +195,8 @@ def _result(search, runs):
   accuracies = [endpoint(run, _ENDPOINTS[search.is_personal])
                 for run in tested]
   best = [max((100 * line[metric] for line in run.lines
-               if line.get(metric) is not None), default=0) for run in trials]
+               if line.get(metric) is not None), default=0)
+          if _last(run, metric) is not None else 0. for run in trials]
   return Result(search, chosen[0] if chosen else {},
                 tuple(mean for mean, _ in accuracies),
                 sum(has_failed for _, has_failed in accuracies), failed,
@@ -259,7 +261,7 @@ def table(tested: list[Tested]) -> str:
   """
   is_global = not tested[0].result.search.is_personal
   rows = [['method', 'chosen', 'trials without a value',
-           *['trials above chance'] * is_global,
+           *[f'trials that reached {_LEARNED:g}%'] * is_global,
            'best validation accuracy of a trial, %',
            'accuracy, %',
            f'minus {tested[0].result.search.title}, points',
@@ -274,7 +276,7 @@ def table(tested: list[Tested]) -> str:
             for name, value in chosen.items()) or 'nothing',
         f'{trials_failed} of {NUM_TRIALS}',
         *[f'{result.num_learned} of {NUM_TRIALS}'] * is_global,
-        f'{max(best):.1f}',
+        f'{max(best):.1f}' if max(best) else 'none',
         stats.mean_and_std(accuracies, 1, missing='no result')
         + f' ({failed} with a loss that is not finite)' * bool(failed),
         fixed(c.mean, 1, '+') if c.differences else '',
@@ -330,9 +332,15 @@ def _untuned(tested, prefix, page):
              'The tests and verdicts are as registered, but they say nothing '
              f'about {first.search.title} with a learning rate that works'
              + ('' if first.search.method != 'fedavg' else
-                f' ([some rates do]({page}#fedavg_dirichlet_01), in one run '
-                'each)') + '.')
+                f' ([some rates do]({page}#fedavg_dirichlet_01): one reaches '
+                f'{_best_ended():.1f}% in one run)') + '.')
   return [text]
+
+
+def _best_ended():
+  """Returns the accuracy of FedAvg with the best rate that a rung ended."""
+  return max(100 * run.last('test_accuracy')
+             for run in kept.runs('fedavg_dirichlet_01').values())
 
 
 def summary() -> str:
@@ -356,14 +364,15 @@ def summary() -> str:
                           'experiments/results/README.md')
         lines.append(
             '  The others have, with the new seeds (in parentheses: how many '
-            'of nine trials are above chance), ' + ', '.join(
+            f'of nine trials reached {_LEARNED:g}%), ' + ', '.join(
                 f'{result.search.title} {mean:.1f}% ({result.num_learned})'
-                for mean, result in means) + '.')
+                for mean, result in means) + '. This does not show that they '
+            f'are better than {baseline.search.title}.')
         continue
       names = {key: ', '.join(
           x.result.search.title + (
-              f' (failed runs, which count as chance: {x.result.failed} of '
-              f'{len(SEEDS)})') * bool(x.result.failed)
+              f' ({x.result.failed} of {len(SEEDS)} runs failed and counts as '
+              f'{CHANCE:g}%)') * bool(x.result.failed)
           for x in tested if (x.verdict, x.by_interval) == of)
                for key, of in (
                    ('higher', ('higher', '')), ('lower', ('lower', '')),
@@ -391,7 +400,8 @@ def moon() -> str:
                if not x.num_learned]
     if untuned:
       texts.append(f'Dirichlet {beta}: no comparison, since no trial of '
-                   f'{" and none of ".join(untuned)} is above chance')
+                   f'{" and none of ".join(untuned)} reached a validation '
+                   f'accuracy of {_LEARNED:g}%')
       continue
     mu = result.chosen.get('algorithm.mu', math.nan)
     texts.append(

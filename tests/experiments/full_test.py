@@ -100,9 +100,12 @@ def test_a_last_round_that_is_unusually_narrow_comes_second():
     return made
 
   narrow = analysis.unusually_narrow
-  assert narrow(of(.1)) == (
-      'the spread of the last round is the smallest of rounds 51 to 100')
-  assert 'is the second smallest of' in narrow(of(.1, narrower=1))
+  assert narrow(of(.1)) == (  # so is the spread of means of 10 rounds
+      'the spread of the last round is the smallest of rounds 51 to 100. The '
+      'interval of the mean of the last 10 rounds is, too')
+  # 10 means of 10 rounds have a smaller spread than the last one.
+  assert narrow(of(.1, narrower=1)).endswith(
+      'is the second smallest of rounds 51 to 100')
   assert not narrow(of(.1, narrower=5))
   assert not narrow(of(1.)) and not narrow(of(3.))
   text = report.both_endpoints(questions.RECIPE, of(.1))
