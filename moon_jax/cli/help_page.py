@@ -23,7 +23,6 @@ from moon_jax.config import (
 from moon_jax.errors import UserError
 
 _MIN_WIDTH = 50
-_LONGEST = 60  # characters of choices beside the name of a flag
 
 # What the heads of flags mean.
 _LEGEND = (
@@ -193,10 +192,7 @@ def _entry(name: str, default: Any, text: str, choices: Sequence[str] | None,
   if isinstance(default, Part):
     return f'--{name}={default}', text
   if choices:
-    others = [choice for choice in choices if choice != default]
-    value = '|'.join([default, *others])
-    if len(value) > _LONGEST:
-      value, text = default, f'{text} Or {", ".join(others)}.'
+    value = '|'.join([default, *(x for x in choices if x != default)])
   elif default in ('', [], None):
     value = placeholder or 'VALUE'
   else:

@@ -99,8 +99,6 @@ def is_lost(rate: float, seed: int, round_index: int, client: int,
   Rounds and clients are numbered from 0. `num_before` is the number of other
   reasons that were drawn before, each by its own random numbers.
   """
-  if rate == 0:
-    return False
   generator = np.random.default_rng([
       seed, round_index, client, *[_DROPOUT] * (num_before + 1)])
   return generator.random() < rate

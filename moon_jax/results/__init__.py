@@ -9,12 +9,7 @@ from typing import NamedTuple, TYPE_CHECKING
 from moon_jax.errors import UserError
 
 if TYPE_CHECKING:
-  from collections.abc import Iterable
-
   import pandas as pd
-
-  from moon_jax.results.read import Run
-
 
 _MAX_ROWS = 60
 # Columns that a notebook shows; of the others those in which runs differ.
@@ -73,15 +68,17 @@ def results(*places: str | os.PathLike, metric: str = '') -> Results:
     `client_results`, with a row per client; `moon-jax show`, which groups runs
     by the settings in which they differ.
   """
+  from moon_jax.results import read
+
   runs = _read(places)
   if metric and not any(run.values(metric) for run in runs):
     names = sorted({name for run in runs for line in run.lines for name in line
                     if run.values(name)})
     raise UserError('metric', 'must be recorded by a run; they have '
                     f'{", ".join(names)}', metric)
-  frame = runs_frame(runs, metric)
+  frame = read.runs_frame(runs, metric)
   frame['metric'] = [metric or run.measure() for run in runs]
-  return Results(frame, rounds_frame(runs))
+  return Results(frame, read.rounds_frame(runs))
 
 
 # `moon_jax.results` is the function where it was used before, so Python looks
@@ -132,26 +129,3 @@ def _read(places):
     raise UserError('places', 'must have a run that is no trial of a tuning',
                     'only trials', f'Read {tunings[0].path}, or name one trial')
   return [read.read(path) for path in paths]
-
-
-def runs_frame(runs: 'Iterable[Run]', metric: str = '') -> 'pd.DataFrame':
-  """Returns one row per run; see `results`."""
-  import pandas as pd
-
-  return pd.DataFrame([
-      {'run': str(run.path), 'state': run.state.kind} | run.config.to_dict()
-      | {'rounds_done': len(run.lines)} | run.endpoints(metric or run.measure())
-      | run.times() for run in runs]).set_index('run')
-
-
-def rounds_frame(runs: 'Iterable[Run]') -> 'pd.DataFrame':
-  """Returns one row per run and round; see `results`."""
-  import pandas as pd
-
-  from moon_jax.view.status import is_number
-
-  lines = [{'run': str(run.path)} | {
-      key: value for key, value in line.items() if is_number(value)}
-      for run in runs for line in run.lines]
-  return pd.DataFrame(lines, columns=None if lines else ['run', 'round']
-                      ).set_index(['run', 'round'])

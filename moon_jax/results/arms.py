@@ -15,7 +15,7 @@ from typing import Any, TYPE_CHECKING
 
 from moon_jax.config import Config, FACTS, flags_with, methods, PARTS, parts
 from moon_jax.errors import UserError
-from moon_jax.results import paired, read, rounds_frame, stats, table_file
+from moon_jax.results import paired, read, stats, table_file
 from moon_jax.results.paired import Comparison
 from moon_jax.results.read import Run
 from moon_jax.results.table_file import Block, Published, Table
@@ -89,7 +89,7 @@ class Arm:
 
     Accuracies are in percent. There must be a run.
     """
-    rounds = rounds_frame(self.runs.values()).reindex(columns=[measure])
+    rounds = read.rounds_frame(self.runs.values()).reindex(columns=[measure])
     return stats.scale(measure) * rounds[measure].unstack('run')
 
   def summaries(self, name: str) -> list[float]:

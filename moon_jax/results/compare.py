@@ -15,7 +15,7 @@ import pandas as pd
 
 from moon_jax.errors import UserError
 from moon_jax.results import arms as arms_lib
-from moon_jax.results import clients, paired, read, runs_frame, stats, tables
+from moon_jax.results import clients, paired, read, stats, tables
 from moon_jax.results.arms import Arm
 from moon_jax.results.read import Run
 from moon_jax.results.tables import Table
@@ -240,7 +240,7 @@ def results(compared: Compared) -> Table:
   """Returns the metric of each arm, and other accuracies after the last round.
   """
   name, arms = compared.metric, compared.arms
-  frame = runs_frame(compared.runs, name)
+  frame = read.runs_frame(compared.runs, name)
   rows = [frame.loc[[str(run.path) for run in arm.runs.values()]]
           for arm in arms]
   columns = {
@@ -440,7 +440,7 @@ def _uncompared(compared):
 
 def frame(compared: Compared) -> pd.DataFrame:
   """Returns one row per run: settings that differ, results and times."""
-  made = runs_frame(compared.runs, compared.metric)
+  made = read.runs_frame(compared.runs, compared.metric)
   rows = {}
   for arm, target in zip(compared.arms, compared.targets):
     for run in arm.members:

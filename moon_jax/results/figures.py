@@ -15,7 +15,6 @@ close do.
 
 from collections.abc import Callable, Sequence
 import colorsys
-import contextlib
 import io
 import itertools
 import pathlib
@@ -30,7 +29,7 @@ from scipy import optimize
 from moon_jax.config import methods
 from moon_jax.config.kinds import METHODS
 from moon_jax.errors import UserError
-from moon_jax.results import rounds_frame, stats
+from moon_jax.results import read, stats
 from moon_jax.results.read import Run
 from moon_jax.view.text import label_lines, short_names
 
@@ -143,14 +142,12 @@ def svg(draw: Callable[[Any], None], height: float, name: str,
   return text[text.index('<svg'):]
 
 
-@contextlib.contextmanager
 def _style(width, name):
-  """Sets the style of a figure, independent of the settings of the user."""
+  """Returns the style of a figure, independent of the settings of the user."""
   from matplotlib import style
 
-  with style.context(['default', _STYLE | {
-      'font.size': _points(width), 'svg.hashsalt': name}]):
-    yield
+  return style.context(['default', _STYLE | {
+      'font.size': _points(width), 'svg.hashsalt': name}])
 
 
 def _points(width):
@@ -368,7 +365,7 @@ def _draw_run(figure, run):
   width, height = figure.get_size_inches()
   characters = int(width * 72 / _CHARACTER / _points(width))  # of a line
   figure.suptitle(textwrap.fill(_title_of(run), characters))
-  rounds = rounds_frame([run]).droplevel('run')
+  rounds = read.rounds_frame([run]).droplevel('run')
   shape = (2, 2) if width > .8 * height else (4, 1)
   clients, where = _client_panel(  # names are upright
       run, int(60 * width / shape[1] / _points(width)))

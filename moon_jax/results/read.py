@@ -11,7 +11,7 @@ import re
 import statistics
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TYPE_CHECKING
 import zipfile
 
 import numpy as np
@@ -27,6 +27,9 @@ from moon_jax.simulation.metric_functions import is_better_lower
 from moon_jax.view import status
 from moon_jax.view.status import is_number
 from moon_jax.view.text import duration
+
+if TYPE_CHECKING:
+  import pandas as pd
 
 BUDGETS = ('smoke', 'small', 'full')  # of published tables
 _TABLES = pathlib.Path('experiments', 'tables')
@@ -211,6 +214,27 @@ def read(path: pathlib.Path) -> Run:
                     'of summary.json', len(lines), 'Restore it from a copy')
   return Run(path, config, inputs if isinstance(inputs, dict) else {}, lines,
              summary, _state(path, config, lines, summary, holder))
+
+
+def runs_frame(runs: Iterable[Run], metric: str = '') -> 'pd.DataFrame':
+  """Returns one row per run; see `results.results`."""
+  import pandas as pd
+
+  return pd.DataFrame([
+      {'run': str(run.path), 'state': run.state.kind} | run.config.to_dict()
+      | {'rounds_done': len(run.lines)} | run.endpoints(metric or run.measure())
+      | run.times() for run in runs]).set_index('run')
+
+
+def rounds_frame(runs: Iterable[Run]) -> 'pd.DataFrame':
+  """Returns one row per run and round; see `results.results`."""
+  import pandas as pd
+
+  lines = [{'run': str(run.path)} | {
+      key: value for key, value in line.items() if is_number(value)}
+      for run in runs for line in run.lines]
+  return pd.DataFrame(lines, columns=None if lines else ['run', 'round']
+                      ).set_index(['run', 'round'])
 
 
 def find(arguments: Iterable[str]) -> list[pathlib.Path]:

@@ -23,11 +23,8 @@ from moon_jax.results import (
   pack,
   page,
   read,
-  rounds_frame,
-  runs_frame,
   stats,
   trials,
-  tuning,
 )
 from moon_jax.results.page import Figure, Page
 from moon_jax.results.read import Run
@@ -267,7 +264,7 @@ def _one(path, arguments):
             *describe.sections(run), *table_page.curves(
                 arms.of_runs([run]), _drawn([run], read.metric_of([run]))),
             *table_page.pictures(more)],
-        [figures.run_picture(run), *more], lambda: runs_frame([run]))
+        [figures.run_picture(run), *more], lambda: read.runs_frame([run]))
 
   return view
 
@@ -278,8 +275,8 @@ def _only(tunings, arguments):
                'follow'):
     if _is_given(arguments, name):
       raise UserError(name, 'needs runs besides the trials of a tuning', 'none')
-  return lambda: _View([], _title(arguments), tuning.sections(tunings), [],
-                       lambda: rounds_frame([]))
+  return lambda: _View([], _title(arguments), trials.sections(tunings), [],
+                       lambda: read.rounds_frame([]))
 
 
 def _title(arguments):
@@ -316,7 +313,7 @@ def _several(paths, arguments, tunings):
                            compare.metric_over_clients(compared))
     return _View(
         compared.runs, _title(arguments), [
-            *tuning.sections(tunings), *compare.sections(compared),
+            *trials.sections(tunings), *compare.sections(compared),
             *table_page.curves(compared.arms, _drawn(runs, metric)),
             *table_page.pictures(over),
             *table_page.commands(compared.arms, shlex.join([
@@ -366,8 +363,9 @@ def _write(out, view, formats, size):
   drawn = [figures.save(picture, out, ending, size)
            for picture in view.pictures for ending in formats]
   written = [Page(view.title, '', view.sections).write(out, 'index')]
-  tables = {'runs.csv': view.frame(), 'rounds.csv': rounds_frame(view.runs),
-            'clients.csv': clients.frames(view.runs)} if view.runs else {}
+  tables = {
+      'runs.csv': view.frame(), 'rounds.csv': read.rounds_frame(view.runs),
+      'clients.csv': clients.frames(view.runs)} if view.runs else {}
   for name, made in tables.items():
     if len(made):
       made.to_csv(out / name, lineterminator='\r\n', errors='backslashreplace')

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import moon_jax as mj
-from moon_jax.results import compare, read, runs_frame, sweep_table
+from moon_jax.results import compare, read, sweep_table
 from moon_jax.runs.grid import Sweep
 from moon_jax.runs.values import SEEDS
 from moon_jax.tuning import report
@@ -38,7 +38,7 @@ def test_runs_and_rounds_are_data_frames(tmp_path):
 
 def test_no_other_column_has_the_name_of_a_setting(tmp_path):
   run = read.read(made_runs.write(tmp_path / 'a'))
-  [row] = runs_frame([run]).to_dict('records')
+  [row] = read.runs_frame([run]).to_dict('records')
   settings = run.config.to_dict()
   assert {name: row[name] for name in settings} == settings
   compared = compare.frame(compare.of([run], 'test_accuracy'))
