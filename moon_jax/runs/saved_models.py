@@ -67,20 +67,21 @@ class TrainedModel(NamedTuple):
       UserError: if inputs have other axes or another type than the run's, or
         pixels are out of range.
     """
+    inputs = jnp.asarray(inputs)
     self._check(inputs)
-    inputs = augment.normalize(jnp.asarray(inputs), self.mean, self.std)
+    inputs = augment.normalize(inputs, self.mean, self.std)
     outputs, _ = self.network.apply(
         variables, inputs, jnp.ones(len(inputs)), train=False)
     return outputs
 
   def _check(self, inputs):
-    shape, one = list(jnp.shape(inputs)), self.input_shape
+    shape, one = [*inputs.shape], self.input_shape
     axes = ''.join(f', {size}' for size in one)
     require(not one or len(shape) == len(one) + 1, 'inputs',
             f'must be a batch [B{axes}], as in the run', f'shape {shape}',
             'Add the axis of the batch: inputs[None]'
             if len(shape) == len(one) else 'Reshape them')
-    dtype = jnp.result_type(inputs)
+    dtype = inputs.dtype
     if not self.input_dtype or _kind(dtype) == _kind(self.input_dtype):
       return
     got = str(dtype)

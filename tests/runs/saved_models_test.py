@@ -54,6 +54,9 @@ def test_the_loaded_model_has_the_reported_accuracy_and_loss(
   assert loss == pytest.approx(summary['test_loss'], rel=1e-5)
   assert model.class_names == digits.class_names
   assert model.config['algorithm'] == 'moon'
+  listed = (digits.test_inputs[:2] / 255).tolist()
+  np.testing.assert_allclose(
+      model(variables, listed).logits, logits[:2], atol=1e-4)
 
 
 @pytest.mark.parametrize('change, words', [
