@@ -39,8 +39,9 @@ def mimelite(mime_beta: BelowOne = 0.9) -> Algorithm:
 
   def finish(variables, view):
     def gradient(batch):
+      model = view.model.with_key(jax.random.fold_in(view.key, batch.step))
       objective = lambda params, batch: fedavg().loss(
-          view.model, {**view.variables, 'params': params}, batch, view)
+          model, {**view.variables, 'params': params}, batch, view)
       _, grads = fedavg().gradient(
           objective, view.variables['params'], batch, view)
       return grads

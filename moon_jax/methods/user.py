@@ -1,7 +1,6 @@
 """Custom algorithms: --algorithm=MODULE:FACTORY, or a value in Python."""
 
 from collections.abc import Iterable, Iterator, Mapping
-import contextlib
 import functools
 import inspect
 import math
@@ -96,18 +95,19 @@ def check(algorithm: Algorithm, model: Model, example: jax.Array, labels: Any,
       user_code.call('algorithm', own, traced, model)
     else:
       traced(model)
-  except Exception:
-    for needed in ('projection',), ('features',), ('features', 'projection'):
-      with contextlib.suppress(Exception):
-        traced(user_model.with_outputs(model, needed))
-        break
-    else:
+  except Exception as error:
+    if 'None' not in str(error):
       raise
-    raise UserError(
-        '', f'{name} needs the {" and ".join(needed)} of the network, which '
-        f'leaves {"them" if needed[1:] else "it"} out', '', 'Return '
-        'moon_jax.Outputs(features=h, projection=z, logits=logits)'
-        f'{model.place}. Without projection, z is h') from None
+    try:
+      traced(user_model.watched(model))
+    except user_model.MissingOutput as missing:
+      raise UserError(
+          '', f'{name} needs the {missing} of the network, which leaves it out',
+          '', 'Return moon_jax.Outputs(features=h, projection=z, '
+          f'logits=logits){model.place}. Without projection, z is h') from None
+    except Exception:
+      raise error from None
+    raise
 
 
 def reads_partners(algorithm: Algorithm, model: Model, example: jax.Array,
@@ -136,7 +136,8 @@ def reads_partners(algorithm: Algorithm, model: Model, example: jax.Array,
         algorithm, model.init(key, example), num_classes, hparams)
     batch = Batch(example, jnp.asarray(labels), jnp.ones(1))
     started = algorithm.start(base.with_examples(
-        algorithm, view, model, base.Examples(lambda s: batch, jnp.int32(1))))
+        algorithm, view, model.with_key(key),
+        base.Examples(lambda s: batch, jnp.int32(1))))
     batch = Watched(*batch._replace(
         frozen=algorithm.frozen(model, batch, view), key=key,
         mixed=(batch.labels, jnp.float32(1))))
@@ -166,7 +167,8 @@ def _results(algorithm: Algorithm, model: Model, example: jax.Array,
   view = base.first_view(algorithm, variables, num_classes, hparams)
   batch = Batch(example, jnp.asarray(labels), jnp.ones(1))
   reading = base.with_examples(
-      algorithm, view, model, base.Examples(lambda s: batch, jnp.int32(1)))
+      algorithm, view, model.with_key(key),
+      base.Examples(lambda s: batch, jnp.int32(1)))
   started = algorithm.start(reading)
   has_params = isinstance(started, dict) and 'params' in started
   yield ('start', "a dict with 'params', such as the global model or the "

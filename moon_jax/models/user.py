@@ -3,7 +3,6 @@
 `moon_jax.models.nnx` wraps those of Flax NNX.
 """
 
-from collections.abc import Collection
 import functools
 import inspect
 import itertools
@@ -264,13 +263,28 @@ def _check_outputs(name, outputs, labels, num_classes, model):
             'Flatten other axes')
 
 
-def with_outputs(model: Model, names: Collection[str]) -> Model:
-  """Returns the network with logits for those of these that it leaves out."""
+class MissingOutput(Exception):
+  """Code has read an output that a network leaves out; its name."""
+
+
+class _Watched(Outputs):
+  """Outputs that cannot be read where they are None."""
+
+  features = property(lambda self: self._given('features'))
+  projection = property(lambda self: self._given('projection'))
+
+  def _given(self, name):
+    value = self[self._fields.index(name)]
+    if value is None:
+      raise MissingOutput(name)
+    return value
+
+
+def watched(model: Model) -> Model:
+  """Returns the network; reading what it leaves out raises MissingOutput."""
   @functools.wraps(model.apply)  # `Model.with_key` looks for the argument key
   def apply(*args, **kwargs):
     outputs, variables = model.apply(*args, **kwargs)
-    return outputs._replace(**{
-        name: outputs.logits for name in names
-        if getattr(outputs, name) is None}), variables
+    return _Watched(*outputs), variables
 
   return model._replace(apply=apply)

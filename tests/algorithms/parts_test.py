@@ -177,6 +177,28 @@ def test_fine_tuning_of_fedbabu_draws_in_each_step():
   assert drawn.all()
 
 
+def test_the_full_gradient_of_mimelite_draws_in_each_batch():
+  """Of logits that a network multiplies by a draw, as dropout does."""
+  def apply(variables, inputs, mask, train, key):
+    return mj.Outputs(logits=jax.random.uniform(key) * (
+        inputs @ variables['params']['out'])), variables
+
+  variables, num_steps = {'params': {'out': jnp.zeros((2, 2))}}, 3
+  algorithm, key = mj.mimelite(), jax.random.key(7)
+  examples = base.Examples(lambda s: base.Batch(
+      jnp.ones((1, 2)), jnp.zeros(1, jnp.int32), jnp.ones(1), step=s),
+                           jnp.int32(num_steps))
+  view = base.with_examples(
+      algorithm, base.first_view(algorithm, variables), mj.Model(None, apply),
+      examples)._replace(key=key)
+  _, message = algorithm.finish(variables, view)
+  _, full = message.mean
+  draws = [jax.random.uniform(jax.random.fold_in(key, s))
+           for s in range(num_steps)]
+  np.testing.assert_allclose(
+      full['out'], np.mean(draws) * np.array([[-.5, .5]] * 2), rtol=1e-5)
+
+
 @pytest.mark.long
 def test_fedrod_learns_from_clients_without_some_class():
   """Their logits of that class have the weight 0 in the balanced softmax."""

@@ -6,6 +6,7 @@ import numpy as np
 import optax
 
 import moon_jax as mj
+from moon_jax.methods import user
 from support import federation as fed
 from support import networks
 
@@ -58,3 +59,9 @@ def test_masks_equal_those_of_a_plain_flax_loop():
           jax.tree.map(lambda x: x[j], metrics.models_J['params']), local)
   np.testing.assert_allclose(sorted(found), sorted(draws))
   assert len(set(found)) == len(found)
+
+
+def test_a_method_that_trains_in_finish_takes_networks_with_dropout():
+  """The check of a method before the first round had no key for its network."""
+  user.check(mj.mimelite(), mj.from_flax(networks.Dense()), jnp.zeros((1, 4)),
+             np.zeros(1, np.int32), 3)
