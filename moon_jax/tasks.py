@@ -140,9 +140,20 @@ def check_functions(task: Task, logits: Any, labels: Any) -> None:
 
   Raises:
     UserError: if a result is not [B], the metrics are no dict by name, one has
-      a reserved name, or numbers of an example depend on the others.
+      a reserved name, the number of predictions is no integer, or numbers of an
+      example depend on the others.
   """
   place = user_code.place(task.loss_B)
+  if task.count_B is not None:
+    count = jax.eval_shape(lambda labels: jnp.asarray(task.count_B(labels)),
+                           jnp.asarray(labels))
+    errors.require(
+        count.shape == (len(labels),) and jnp.issubdtype(
+            count.dtype, jnp.integer), '', f'count_B of the task {task.name} '
+        'must return the number of predictions of each example, integers [B]',
+        f'{trees.shapes(count)} for B = {len(labels)}'
+        f'{user_code.place(task.count_B)}',
+        'Sum over other axes: (labels >= 0).sum(1)')
 
   def results(logits):
     metrics = task.metrics_B(logits, labels)

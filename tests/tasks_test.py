@@ -74,7 +74,9 @@ def test_a_mean_over_a_client_is_over_its_predictions():
   np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize('algorithm', [mj.fedgkd(), mj.feduv(), mj.fedrcl()])
+@pytest.mark.parametrize('algorithm', [
+    mj.fedgkd(), mj.feduv(), mj.fedrcl(), mj.fedpac(3, head='w'),
+    mj.fedproc(head='w')])
 def test_methods_of_classes_refuse_other_tasks(algorithm):
   with pytest.raises(mj.UserError, match='needs examples with one class each'):
     mj.Simulation(federation(algorithm=algorithm))

@@ -413,8 +413,8 @@ def with_examples(algorithm: Algorithm, view: View, model: Model,
 def first_message(algorithm: Algorithm, model: Model, view: View,
                   batch: Batch) -> Message:
   """Returns the message of a client that has not trained, for tracing."""
-  view = with_examples(
-      algorithm, view, model, Examples(lambda s: batch, jnp.int32(1)))
+  view = with_examples(algorithm, view, model.with_key(view.key),
+                       Examples(lambda s: batch, jnp.int32(1)))
   # Other arrays than those in `view`, as after training.
   trained = lax.optimization_barrier(algorithm.start(view))
   return algorithm.finish(trained, view)[1]

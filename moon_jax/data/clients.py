@@ -144,7 +144,7 @@ def _indices(part, client, error):
 
 def are_disjoint(clients: Sequence[np.ndarray]) -> bool:
   """Returns whether no example occurs twice."""
-  return np.bincount(joined(clients)).max() == 1
+  return np.bincount(joined(clients)).max(initial=0) <= 1
 
 
 def class_counts(labels: np.ndarray, clients: Sequence[np.ndarray],

@@ -155,13 +155,19 @@ def check_classes(dataset: Dataset, name: str, value: object,
           f'{dataset.name}, whose labels are no classes', value, remedy)
 
 
+def _require_disjoint(clients):
+  require(clients_lib.are_disjoint(clients), 'clients', 'must not share '
+          'examples, since an example has one label', 'some that do',
+          'Give each example to one client')
+
+
 def noisy(labels: np.ndarray, clients: Sequence[np.ndarray],
           rates: Sequence[float], num_classes: int, seed: int) -> np.ndarray:
   """Returns labels, replaced by another class with the `rates` of the clients.
 
   Raises:
-    UserError: if there is one class only, or not a rate from 0 to 1 for each
-      client.
+    UserError: if there is one class only, not a rate from 0 to 1 for each
+      client, or clients share examples.
 
   Examples:
     >>> labels = np.zeros(8, np.int32)
@@ -176,6 +182,7 @@ def noisy(labels: np.ndarray, clients: Sequence[np.ndarray],
       (0 <= rate_C) & (rate_C <= 1)), 'rates', 'must be a number from 0 to 1 '
           f'for each of the {len(clients)} clients', rates,
           f'[0.2] * {len(clients)} has the same one for all')
+  _require_disjoint(clients)
   labels = _copied(labels, num_classes)
   for client, (indices, rate) in enumerate(zip(clients, rates, strict=True)):
     random = np.random.default_rng([seed, client, 0, _NOISE])
@@ -229,8 +236,10 @@ def permuted(labels: np.ndarray, clients: Sequence[np.ndarray],
   Client i is in group i modulo `num_groups`.
 
   Raises:
-    UserError: if there are fewer permutations than groups.
+    UserError: if there are fewer permutations than groups, or clients share
+      examples.
   """
+  _require_disjoint(clients)
   labels = _copied(labels, num_classes)
   new_GK = permutations(num_groups, num_classes, seed).astype(labels.dtype)
   for i, indices in enumerate(clients):

@@ -28,7 +28,7 @@ from moon_jax import losses
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, Message
 from moon_jax.config.parts import checked, Count, Fraction, FromRun, NonNegative
-from moon_jax.methods import last_layer, parts, prototypes, simplex
+from moon_jax.methods import labels, last_layer, parts, prototypes, simplex
 from moon_jax.methods.fedavg import with_terms
 
 
@@ -44,6 +44,7 @@ def fedpac(num_clients: FromRun[Count], lam: NonNegative = 1.0,
   """
 
   def terms(outputs, batch, view):
+    labels.require_classes(view)
     square_B = view.server[1].distance_B(outputs.projection, batch.labels)
     return {'apart': losses.masked_mean(square_B, batch.mask)}
 

@@ -23,7 +23,7 @@ from moon_jax import losses
 from moon_jax.algorithms import mixing
 from moon_jax.algorithms.base import Algorithm, LossAux, Message
 from moon_jax.config.parts import checked, Count
-from moon_jax.methods import prototypes
+from moon_jax.methods import labels, prototypes
 from moon_jax.methods.fedavg import fedavg
 
 
@@ -53,6 +53,7 @@ def fedproc(total_rounds: Count = 100, head: str = 'out') -> Algorithm:
 
 def loss(model, variables, batch, view):
   """Returns the sum of both losses; records l_gpc."""
+  labels.require_classes(view)
   outputs, variables = model.apply(
       variables, batch.inputs, batch.mask, train=True)
   c_KF = losses.unit(view.server.mean_KF)

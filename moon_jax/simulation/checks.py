@@ -300,13 +300,16 @@ def _check_rounds(config):
 def _check_tokens(config):
   """Checks that a network knows the token that fills texts, and its side."""
   call = parts.dataset_call(config.dataset)
-  if not call or call.name != 'text' or config.model.name not in (
-      'bert', 'gpt2'):
+  side = {'bert': 'right', 'gpt2': 'right',  # the others read the last token
+          'char_lstm': 'left', 'transformer': 'left'}.get(config.model.name)
+  if not call or call.name != 'text' or side is None:
     return
   texts, source = parts.arguments('dataset', call), _shown(config, 'dataset')
-  require(texts['pad_side'] == 'right', _given(config, 'dataset'),
-          f'must have pad_side=right for {setting("model", config.model.name)}',
-          texts['pad_side'], 'Remove pad_side')
+  require(texts['pad_side'] == side, _given(config, 'dataset'), 'must have '
+          f'pad_side={side} for {setting("model", config.model.name)}',
+          texts['pad_side'], f'Give pad_side={side}')
+  if side == 'left':
+    return
   token, known = texts['pad_token'], config.args('model')['pad_token']
   require(known == token, 'model.pad_token', f'must be {token}, the pad_token '
           f'of {source}', known, f'Give {setting("model.pad_token", token)}')

@@ -149,20 +149,26 @@ def check_dataset(data: Dataset, name: str, eval_examples: int) -> None:
   for part in 'train', 'test':
     inputs, labels = (
         getattr(data, f'{part}_{field}') for field in ('inputs', 'labels'))
-    if task.name != 'classification':
-      tasks.check_labels(
-          task, f'{name}: {part}_labels', labels, len(inputs),
-          data.num_classes, inputs.shape[1] if data.num_tokens else 0)
-    elif len(labels):
-      least, most = labels.min(), labels.max()
-      require(0 <= least and most < data.num_classes, '',
-              f'{name}: {part}_labels must be 0 to {data.num_classes - 1}, '
-              'one for each of its class_names', f'{least} to {most}')
-      if least == most and len(labels) > 1:
-        warnings.warn(
-            f'{name}: all {len(labels):,} {part}_labels are class {least} '
-            f'({data.class_names[least]}), so that accuracies mean little: a '
-            'model that always predicts it is right', stacklevel=2)
+    _check_label_values(data, f'{name}: {part}_labels', inputs, labels)
+    if task.name == 'classification' and len(labels) > 1 and (
+        labels.min() == labels.max()):
+      warnings.warn(
+          f'{name}: all {len(labels):,} {part}_labels are class {labels[0]} '
+          f'({data.class_names[labels[0]]}), so that accuracies mean little: a '
+          'model that always predicts it is right', stacklevel=2)
+
+
+def _check_label_values(data, name, inputs, labels):
+  """Checks that labels are those of the task of a data set."""
+  task = tasks.get(data.task)
+  if task.name != 'classification':
+    tasks.check_labels(task, name, labels, len(inputs), data.num_classes,
+                       inputs.shape[1] if data.num_tokens else 0)
+  elif len(labels):
+    least, most = labels.min(), labels.max()
+    require(0 <= least and most < data.num_classes, '',
+            f'{name} must be 0 to {data.num_classes - 1}, '
+            'one for each of its class_names', f'{least} to {most}')
 
 
 def _check_is(kind, name, value, what, remedy):
@@ -629,6 +635,9 @@ def _check_test_set(data, name, given, taken):
   require(is_alike, '', f'test_sets[{name!r}] must be (inputs, labels), as '
           'many of each, with the types and shapes of the test set, '
           f'{kinds(expected)}', _short(given))
+  of_set = f'test_sets[{name!r}]'
+  _check_inputs(f'{of_set}: inputs', given[0], data.num_tokens)
+  _check_label_values(data, f'{of_set}: labels', *given)
 
 
 def warn_of_steps(federation: Any, example: jax.Array) -> None:

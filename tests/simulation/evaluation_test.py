@@ -337,11 +337,18 @@ def test_further_test_sets_are_those_of_each_run():
     assert found['test_loss'] != found['other_loss']
 
 
+def set_of(value=0., label=0):
+  return {'other': (np.full((3, 4), value, np.float32),
+                    np.full(3, label, np.int32))}
+
+
 @pytest.mark.parametrize('test_sets, words', [
     ({'my set': None}, 'must be identifiers'),
     ({'train': None}, 'must be identifiers'),
     ({'other': np.zeros((3, 4))}, r"test_sets\['other'\] must be"),
-    ({'other': (np.zeros((3, 4)), np.zeros(3, np.int32))}, 'with the types')])
+    ({'other': (np.zeros((3, 4)), np.zeros(3, np.int32))}, 'with the types'),
+    (set_of(label=99), r"test_sets\['other'\]: labels must be 0 to"),
+    (set_of(value=np.nan), r"test_sets\['other'\]: inputs must be finite")])
 def test_test_sets_are_checked(test_sets, words):
   with pytest.raises(UserError, match=words):
     tiny_federation.make(test_sets=test_sets)

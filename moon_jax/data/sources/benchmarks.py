@@ -194,7 +194,8 @@ def adult(data_dir: FromRun[str] = '', client: str = '') -> Dataset:
 
   Args:
     client: column that has the client of each row, such as education,
-      occupation or native-country, for partition=natural.
+      occupation or native-country, for partition=natural. Rows without one
+      are of the client "missing".
   """
   check = arrays.Check(setting('dataset', 'adult'))
   both = [tables.read(check, path, ',', _ADULT)._replace(part=part)
@@ -205,6 +206,10 @@ def adult(data_dir: FromRun[str] = '', client: str = '') -> Dataset:
   for table in both:  # lines of the test file end in a point
     table.columns['income'][:] = [
         text.rstrip('.') for text in table.columns['income']]
+    if client in table.columns:  # a missing one is a client, too
+      table.columns[client][:] = [
+          'missing' if text in tables.MISSING else text
+          for text in table.columns[client]]
   return tables.assemble(check, 'adult', both, 'income', client)
 
 

@@ -272,11 +272,17 @@ def _splits(check, data, train, test, test_fraction):
     is_test[subset(_SEED, len(rows), round(test_fraction * len(rows)))] = True
     # In memory, since the directory of the data may not be writable.
     indices = [np.flatnonzero(part) for part in (~is_test, is_test)]
+    check(all(map(len, indices)), 'test_fraction must leave examples for '
+          'training and for testing', f'{test_fraction} of {len(rows)}',
+          'Lower it' if is_test.all() else 'Raise it')
     return [_Split(train, rows.select(index, keep_in_memory=True), index)
             for index in indices]
   test = test or _first(_TEST_SPLITS, splits.keys() - {train})
   check(test, 'there must be a test split', f'only {listed}',
         'Give test=SPLIT, or test_fraction=0.2')
+  for name in train, test:
+    check(len(splits[name]), 'splits must have examples', f'none in {name}',
+          f'Name another of {listed}')
   return [_Split(name, splits[name], np.arange(len(splits[name])))
           for name in (train, test)]
 

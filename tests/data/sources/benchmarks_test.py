@@ -195,6 +195,9 @@ def test_adult(tmp_path):
   assert data.train_clients.tolist() == [1, 0, 1, 0]
   assert data.train_inputs[:, :3].tolist() == [  # age, Private, State-gov
       [39, 0, 1], [41, 1, 0], [43, 1, 0], [45, 1, 0]]
+  data = mj.load_dataset('adult(client=workclass)', str(tmp_path))
+  assert data.client_names == ('Private', 'State-gov', 'missing')
+  assert data.train_clients.tolist() == [1, 2, 0, 0]
   (tmp_path / 'adult.test').write_text('x\n1, 2, 3\n')
   with pytest.raises(UserError, match='15 fields.*adult.test, line 2'):
     mj.load_dataset('adult', str(tmp_path))

@@ -149,6 +149,8 @@ def test_test_clients_without_training_examples_are_dropped():
     ('train=none', 'splits must be among train, test; got none'),
     ('test=train,test_fraction=0.5', 'without test'),
     ('test_fraction=2', 'above 0 and below 1'),
+    ('test_fraction=0.001', 'must leave examples .* Raise it'),
+    ('test_fraction=0.999', 'must leave examples .* Lower it'),
     ('size=big', "size must be a number; got 'big'"),
     ('size=12.9', 'size must be an integer; got the number 12.9. Round it'),
     ('size=-4', 'size must be 0 or more; got -4'),
