@@ -269,6 +269,8 @@ def _train(name, entry, data_dir):
 
 
 def _check(arguments: argparse.Namespace) -> int:
+  from moon_jax.simulation import federation_checks  # imports JAX
+
   words = [arguments.data_dir] * bool(arguments.data_dir) + arguments.words
   if not words or len(words) > 2:
     raise UserError('', 'DIR and at most one NAME must be given',
@@ -289,8 +291,9 @@ def _check(arguments: argparse.Namespace) -> int:
   status = 0
   for name in names:
     try:
-      state, lines = 'complete', [*_describe(
-          sources.load_dataset(name, data_dir, may_download=False))]
+      dataset = sources.load_dataset(name, data_dir, may_download=False)
+      federation_checks.check_dataset(dataset, name, 0)
+      state, lines = 'complete', [*_describe(dataset)]
     except UserError as error:
       state, lines, status = 'missing or damaged', [str(error)], 1
     print(f'{name} in {data_dir}: {state}', *lines, sep='\n', flush=True)

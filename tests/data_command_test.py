@@ -118,6 +118,21 @@ def test_get_needs_a_directory_that_can_be_written(run, tmp_path):
   assert status == 2 and 'must be a writable directory' in err
 
 
+@pytest.mark.parametrize('task, labels, text', [
+    ('classification', [0, 1, 0, 1], 'npz in '),
+    ('multilabel', [[0, 2], [1, 0]] * 2, 'must be 0 or 1'),
+    ('ranking', [0, 1, 0, 1], 'task must be one of')])
+def test_check_refuses_what_training_refuses(
+    task, labels, text, run, tmp_path):
+  labels, x = np.array(labels), np.arange(8, dtype=np.float32).reshape(4, 2)
+  x = (x - x.mean(0)) / x.std(0)
+  np.savez(tmp_path / 'a.npz', x_train=x, y_train=labels, x_test=x,
+           y_test=labels, class_names=['a', 'b'], task=task)
+  status, out, _ = run('check', str(tmp_path / 'a.npz'))
+  assert status == (task != 'classification') and text in out
+  assert ('complete' in out) == (status == 0)
+
+
 @pytest.mark.parametrize('name, status, text', [
     ('digits', 0, 'Next: moon-jax train --dataset=digits --algorithm'),
     ('femnist', 2, '--dataset=hf:flwrlabs/femnist'),

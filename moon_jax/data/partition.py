@@ -245,7 +245,8 @@ def natural(client_of_example: FromRun[np.ndarray | None],
     names: of all clients of the data set (`Dataset.client_names`), if any.
 
   Raises:
-    UserError: if the data set has no clients or fewer than `num_clients`.
+    UserError: if the data set has no clients or fewer than `num_clients`, or
+      clients lack a name.
   """
   client_of_example = _labels(
       _with_clients('natural', client_of_example), 'client_of_example',
@@ -261,6 +262,9 @@ def natural(client_of_example: FromRun[np.ndarray | None],
           f'Give {setting("num_clients", len(sizes))} or less')
   chosen = np.sort(random.choice(len(sizes), num_clients, replace=False))
   ids = client_of_example[order[starts[chosen]]]
+  require(not names or max(ids) < len(names), 'names', 'must have a name for '
+          f'each client of the data set, the last one {max(ids)}',
+          f'{len(names or ())} names', 'Add the others')
   return Clients(clients_lib.gather(order, starts[chosen], sizes[chosen]),
                  sizes[chosen], names and [names[i] for i in ids])
 

@@ -499,14 +499,15 @@ def _warn_of_row_numbers(source, split, columns, x):
 def _values(rows: Any, column: str) -> np.ndarray:
   """Returns a column of numbers, strings or arrays as an array.
 
-  The library would round float64 to float32.
+  The library would round float64 to float32, and widen uint8.
   """
   if _kind(rows.features[column]) in ('arrays', 'classes'):
     inner = rows.features[column]
     while hasattr(inner, 'feature'):
       inner = inner.feature
-    wide = {'dtype': np.float64} if inner.dtype == 'float64' else {}
-    rows = rows.select_columns([column]).with_format('numpy', **wide)
+    kept = {'dtype': np.dtype(inner.dtype)} if (
+        inner.dtype in ('float64', 'uint8')) else {}
+    rows = rows.select_columns([column]).with_format('numpy', **kept)
     return np.asarray(rows[:][column])
   table = rows.select_columns([column]).with_format('arrow')[:]
   return table.column(column).to_numpy()

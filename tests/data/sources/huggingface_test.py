@@ -298,6 +298,20 @@ def load_options(path, options):
                       str(path.parent / 'cache'))
 
 
+def test_arrays_of_bytes_are_images():
+  """The library reads them as int64, which would be tokens."""
+  datasets = pytest.importorskip('datasets')
+  images = np.random.default_rng(0).integers(
+      0, 256, (12, 4, 4, 3)).astype(np.uint8)
+  rows = datasets.Dataset.from_dict(
+      {'x': list(images), 'y': LABELS}, datasets.Features({
+          'x': datasets.Array3D((4, 4, 3), 'uint8'),
+          'y': datasets.Value('int64')}))
+  inputs = read(rows).train_inputs
+  assert inputs.dtype == np.uint8
+  np.testing.assert_array_equal(inputs, images)
+
+
 def test_large_numbers_are_not_rounded():
   """Of features, which are centered in float64, and of classes."""
   near = 2.**30 + np.arange(12)
