@@ -131,26 +131,57 @@ def reads_partners(algorithm: Algorithm, model: Model, example: jax.Array,
       read.append(None)
       return super().__iter__()
 
-  def trace(key):
-    view = base.first_view(
-        algorithm, model.init(key, example), num_classes, hparams)
-    batch = Batch(example, jnp.asarray(labels), jnp.ones(1))
-    started = algorithm.start(base.with_examples(
-        algorithm, view, model.with_key(key),
-        base.Examples(lambda s: batch, jnp.int32(1))))
-    batch = Watched(*batch._replace(
-        frozen=algorithm.frozen(model, batch, view), key=key,
-        mixed=(batch.labels, jnp.float32(1))))
-    algorithm.gradient(
-        lambda params, batch: algorithm.loss(
-            model.with_key(key), {**started, 'params': params}, batch, view),
-        started['params'], batch, view)
-
+  labels = jnp.asarray(labels)
+  batch = Batch(example, labels, jnp.ones(1), mixed=(labels, jnp.float32(1)))
   try:
-    debugging.eval_shape(trace, jax.random.key(0))
+    debugging.eval_shape(lambda key: _first_gradient(
+        algorithm, model, batch, num_classes, hparams, key, Watched),
+                         jax.random.key(0))
   except Exception:
     return True
   return bool(read)
+
+
+def reads_mask(algorithm: Algorithm, model: Model, example: jax.Array,
+               labels: Any, num_classes: int = 0, hparams: Iterable[str] = ()
+               ) -> bool:
+  """Returns whether the gradient depends on the mask of a batch.
+
+  Arguments and errors are those of `reads_partners`. A network that takes the
+  mask may be all that reads it.
+  """
+  def gradient(mask_B):
+    batch = Batch(example, jnp.asarray(labels), mask_B)
+    return _first_gradient(algorithm, model, batch, num_classes, hparams,
+                           jax.random.key(0), lambda *fields: Batch(*fields))
+
+  try:
+    jaxpr = jax.make_jaxpr(gradient)(jnp.ones(1)).jaxpr
+  except Exception:
+    return True
+  needed = {*map(id, jaxpr.outvars)}
+  for equation in reversed(jaxpr.eqns):
+    if not needed.isdisjoint(map(id, equation.outvars)):
+      needed.update(map(id, equation.invars))
+  return id(jaxpr.invars[0]) in needed
+
+
+def _first_gradient(algorithm, model, batch, num_classes, hparams, key,
+                    made):
+  """Returns the gradient of a first step; `made` makes the batch of the loss.
+  """
+  view = base.first_view(
+      algorithm, model.init(key, batch.inputs), num_classes, hparams)
+  model = model.with_key(key)
+  started = algorithm.start(base.with_examples(
+      algorithm, view, model, base.Examples(
+          lambda s: batch._replace(mixed=None), jnp.int32(1))))
+  batch = made(*batch._replace(
+      frozen=algorithm.frozen(model, batch, view), key=key))
+  return algorithm.gradient(
+      lambda params, batch: algorithm.loss(
+          model, {**started, 'params': params}, batch, view),
+      started['params'], batch, view)[1]
 
 
 def _results(algorithm: Algorithm, model: Model, example: jax.Array,

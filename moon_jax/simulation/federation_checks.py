@@ -16,7 +16,7 @@ import warnings
 import jax
 import numpy as np
 
-from moon_jax import errors, tasks
+from moon_jax import errors, tasks, user_code
 from moon_jax.algorithms.base import Algorithm
 from moon_jax.config import Config, FACTS, limits
 from moon_jax.data import clients as clients_lib
@@ -515,9 +515,13 @@ def _check_client_lists(name, clients, least=1):
   if not hasattr(clients, '__len__') or isinstance(clients, str) or any(
       isinstance(row, str) or not isinstance(row, Iterable)
       for row in rows) or len(clients) < least:
+    is_ids = isinstance(clients, np.ndarray) and clients.ndim == 1 and (
+        clients.dtype.kind in 'iu' and len(clients) > 0)
     raise UserError(
         name, 'must list the indices of the training examples of each client'
-        + ', at least one' * least, _short(clients), 'moon_jax.partition.iid('
+        + ', at least one' * least, _short(clients),
+        'If it is the client of each example: [np.flatnonzero(clients == c) '
+        'for c in np.unique(clients)]' if is_ids else 'moon_jax.partition.iid('
         'len(data.train_labels), num_clients=10, seed=0) makes them')
 
 
@@ -526,7 +530,8 @@ def _check_functions(federation):
   require(callable(rate) or isinstance(rate, Real) or (
       not isinstance(rate, str) and getattr(rate, 'ndim', None) == 0),
           'learning_rate', 'must be a number, or a function of the round',
-          repr(rate), 'The paper uses 0.01')
+          repr(rate), 'Remove the quotes' if isinstance(rate, str)
+          else 'learning_rate=0.01 is a number')
   _check_is(Mapping, 'metrics', federation.metrics, 'a mapping from names to '
             'functions of logits and labels, such as {"f1": moon_jax.'
             'simulation.metric_functions.f1}', '{} has none')
@@ -649,13 +654,23 @@ def warn_of_steps(federation: Any, example: jax.Array) -> None:
   _warn_of_padding(federation, example)
 
 
-def warn_of_mixup(federation: Any, model: Model, example: jax.Array) -> None:
-  """Warns if the loss does not take the labels of mixed examples."""
-  data, optimizer = federation.data, federation.optimizer
+def warn_of_loss(federation: Any, model: Model, example: jax.Array) -> None:
+  """Warns if a loss does not take masks, or the labels of mixed examples."""
+  data, algorithm = federation.data, federation.algorithm
+  arguments = (algorithm, model, example, data.train_labels[:1],
+               data.num_counted, federation.optimizer.hparams)
+  size, padded_C = _padded(federation)
+  if len(padded_C) and user_code.place(algorithm.loss) and (
+      not user_algorithm.reads_mask(*arguments)):
+    warnings.warn(
+        f'a batch of a client with {padded_C.min()} examples is padded to '
+        f'{size}, and the loss of the algorithm'
+        f'{user_code.place(algorithm.loss)} does not depend on batch.mask, so '
+        'that padding counts as examples. moon_jax.losses.masked_mean('
+        'loss_B, batch.mask) or model.task.loss(outputs.logits, batch) leaves '
+        'it out', stacklevel=2)
   if isinstance(federation.augmentation, Mixup) and (
-      not user_algorithm.reads_partners(
-          federation.algorithm, model, example, data.train_labels[:1],
-          data.num_counted, optimizer.hparams)):
+      not user_algorithm.reads_partners(*arguments)):
     warnings.warn(
         'the loss of the algorithm does not read batch.mixed, so that inputs '
         'are mixed and their labels are not. model.task.loss(outputs.logits, '
@@ -721,21 +736,25 @@ def _warn_of_one_step(federation):
         stacklevel=2)
 
 
-def _warn_of_padding(federation, example):
-  """Warns if the padding of short batches reaches the network's state."""
+def _padded(federation):
+  """Returns the size of batches, and the sizes of clients with padding."""
   sizes_C = clients_lib.sizes(federation.clients)
   size = min(federation.batch_size, int(sizes_C.max()))  # as in rounds
-  is_padded_C = (sizes_C % size > 0 if federation.last_batch == 'keep'
-                 else sizes_C < size)
-  if federation.model.uses_mask or not is_padded_C.any():
+  return size, sizes_C[sizes_C % size > 0 if federation.last_batch == 'keep'
+                       else sizes_C < size]
+
+
+def _warn_of_padding(federation, example):
+  """Warns if the padding of short batches reaches the network's state."""
+  size, padded_C = _padded(federation)
+  if federation.model.uses_mask or not len(padded_C):
     return
-  smallest = sizes_C[is_padded_C].min()
   variables = jax.eval_shape(
       federation.model.init, jax.random.key(0), example)
   if state := sorted(variables.keys() - {'params'}):
     flag = errors.setting('batch_size')
     warnings.warn(
-        f'a batch of a client with {smallest} examples is padded to '
+        f'a batch of a client with {padded_C.min()} examples is padded to '
         f'{size} ({flag}={federation.batch_size}), and the network'
         f'{federation.model.place} takes no mask, so that the padding changes '
         f'its {", ".join(state)}. Take the argument mask, or lower {flag} '

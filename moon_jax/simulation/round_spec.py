@@ -161,7 +161,7 @@ def make(federation: Federation, num_lanes: int, num_devices: int,
     with debugging.session(federation.debug):
       traced = trace(data, federation.model, algorithm, federation.optimizer)
     federation_checks.warn_of_steps(federation, traced.example)
-    federation_checks.warn_of_mixup(
+    federation_checks.warn_of_loss(
         federation, with_task(federation.model, data), traced.example)
     # Unless they do not fit the network, or are features.
     federation_checks.warn_of_data(given.data)

@@ -1,9 +1,11 @@
 """A simulation's own bookkeeping: rounds, bytes, restoring, determinism."""
 
 import copy
+import functools
 import warnings
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -102,6 +104,29 @@ def test_a_loss_that_takes_one_label_of_mixed_inputs_is_warned_of():
     made(one_label, None)
     for algorithm in mj.fedavg(), mj.moon(), mj.fedntd(), mj.ditto():
       made(algorithm, augment.mixup(1.))
+
+
+def test_a_loss_that_counts_padding_is_warned_of():
+  """Clients have 3, 10 and 6 examples; networks get the mask in any case."""
+  def mean(model, variables, batch, view):
+    outputs, variables = model.apply(
+        variables, batch.inputs, batch.mask, train=True)
+    loss_B = mj.losses.cross_entropy_B(outputs.logits, batch.labels)
+    return jnp.mean(loss_B), mj.LossAux(
+        variables, {'examples': batch.mask.sum()})
+
+  algorithm = mj.fedavg()._replace(loss=mean)
+  make = functools.partial(tiny_federation.make, algorithm=algorithm)
+  with pytest.warns(UserWarning, match=(
+      'with 3 examples is padded to 10, and the loss .*simulation_test.py, '
+      'line .* does not depend on batch.mask')):
+    Simulation(make())
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    Simulation(make(batch_size=1))  # without padding
+    Simulation(make(algorithm=mj.moon()))
+    Simulation(make(algorithm=mj.fedavg()._replace(
+        loss=lambda *arguments: mj.fedavg().loss(*arguments))))
 
 
 def test_a_state_can_be_restored_again_and_again():
