@@ -660,8 +660,10 @@ def warn_of_loss(federation: Any, model: Model, example: jax.Array) -> None:
   arguments = (algorithm, model, example, data.train_labels[:1],
                data.num_counted, federation.optimizer.hparams)
   size, padded_C = _padded(federation)
-  if len(padded_C) and user_code.place(algorithm.loss) and (
-      not user_algorithm.reads_mask(*arguments)):
+  # Not in debug mode, where prints and breakpoints of a loss have values.
+  if len(padded_C) and not federation.debug and (
+      user_code.place(algorithm.loss)) and (
+          not user_algorithm.reads_mask(*arguments)):
     warnings.warn(
         f'a batch of a client with {padded_C.min()} examples is padded to '
         f'{size}, and the loss of the algorithm'
