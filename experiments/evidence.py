@@ -176,19 +176,20 @@ def speed() -> str:
   return _filled(
       "**Speed** on two CPU cores, with CIFAR-10, MOON's small CNN and "
       f'{peers_report.CLIENTS} clients. In {len(usual)} of '
-      f'{len(_PROCESSORS)} measurements a round of FedAvg in fluke, FL-bench, '
-      'Flower, BlazeFL and pfl-research takes '
-      f'{among(torch, "fedavg", *usual)} times as long as in moon_jax, in '
-      f'PFLlib {among(["PFLlib"], "fedavg", "peers_zen5")} times (without the '
-      'time in which it reads files), in FedJAX '
-      f'{among(["FedJAX"], "fedavg", *usual)} times, and a round of MOON in '
-      'PFLlib, fluke, FL-bench and Flower '
-      f'{among(_PEERS, "moon", *usual)} times. On the newest processor, an AMD '
-      f'EPYC of Zen 5, FedAvg is at {among(torch, "fedavg", "peers_zen5")} '
-      f'(FedJAX {among(["FedJAX"], "fedavg", "peers_zen5")}), MOON at '
-      f'{among(_PEERS, "moon", "peers_zen5")}. The other three have a slower '
-      'form of the network in the simulators of PyTorch; of one, by a '
-      'reviewer, the logs are not kept. Much of this is '
+      f'{len(_PROCESSORS)} measurements a round of FedAvg takes '
+      f'{among(torch, "fedavg", *usual)} times as long in fluke, FL-bench, '
+      'Flower, BlazeFL and pfl-research as in moon_jax, and '
+      f'{among(["FedJAX"], "fedavg", *usual)} times as long in FedJAX. A round '
+      f'of MOON takes {among(_PEERS, "moon", *usual)} times as long in PFLlib, '
+      'fluke, FL-bench and Flower. On the newest processor, an AMD EPYC of '
+      f'Zen 5, these ratios are {among(torch, "fedavg", "peers_zen5")} for '
+      f'FedAvg (FedJAX {among(["FedJAX"], "fedavg", "peers_zen5")}; PFLlib, '
+      'without the time in which it reads files, '
+      f'{among(["PFLlib"], "fedavg", "peers_zen5")}) and '
+      f'{among(_PEERS, "moon", "peers_zen5")} for MOON. In the other three of '
+      'the four the PyTorch simulators have a slower form of the network; a '
+      'reviewer made one of these three, and its logs are not kept. Much of '
+      'this is '
       'not the simulator: on Zen 5 a plain PyTorch loop in one process takes '
       f'{loop("PyTorch loop", "fedavg")} times as long for FedAvg and '
       f'{loop("PyTorch loop", "moon")} for MOON, in two processes '
@@ -200,11 +201,12 @@ def speed() -> str:
       f'AVX-512, a round took moon_jax {seconds("moon_jax")} s in two runs, '
       f'and the loop in two processes {seconds(_LOOP)} s; {num_faster} of '
       f'{num_measured} simulators are faster than the slower run. '
-      "pfl-research's own benchmark is faster in pfl-research: "
-      f'{theirs:.2f} s a round, and {ours:.2f} s in moon_jax, on an Intel '
-      'Xeon; also on Zen 4, of which the runs are not kept. On that Xeon '
-      f'ResNets train at {_span(_resnet_ratios())} of the speed of PyTorch, '
-      'with two small clients ([performance](docs/performance.md)).')
+      "pfl-research's own benchmark is faster in pfl-research: on an Intel "
+      f'Xeon a round takes {theirs:.2f} s there and {ours:.2f} s in moon_jax. '
+      'It was also faster on a Zen 4, but those runs are not kept. On the '
+      'Xeon, with two small clients, moon_jax trains ResNets at '
+      f'{_span(_resnet_ratios())} of the speed of PyTorch '
+      '([performance](docs/performance.md)).')
 
 
 def _filled(text):
@@ -269,7 +271,8 @@ def speed_ranges() -> str:
     found = [_multiple(measurement, name, algorithm)
              for measurement, algorithm in columns.values()]
     rows.append([name, *(f'{x:.2f}' if x else '' for x in found)])
-  kernels, simulators, before = _parts('peers_zen5', 'peers_zen1')
+  kernels, simulators = zip(*_parts('peers_zen5'))
+  _, before = zip(*_parts('peers_zen1'))
   return (
       f'{markdown(rows)}\n\n'
       f'Times as long as moon_jax takes, with {peers_report.CLIENTS} clients. '
@@ -288,26 +291,19 @@ def speed_ranges() -> str:
       '- **Much of a ratio is not the simulator.** On Zen 5 the PyTorch loop '
       f'takes {_span(kernels)} times as long as moon_jax for\n  FedAvg, and '
       "the PyTorch simulators, in their fastest modes and without PFLlib's "
-      f'file reads,\n  {_span(simulators)} times as long as the loop; '
-      f'on Zen 1 this range is {_span(before)} '
-      '([two factors](#kernels-and-simulator)).\n'
+      f'file reads,\n  {_span(simulators)} times as long as the loop '
+      f'({_span(before)} times on Zen 1; '
+      '[two factors](#kernels-and-simulator)).\n'
       '- With residual networks moon_jax was [slower than '
       'PyTorch](#against-a-pytorch-loop).')
 
 
-def _parts(name, older):
-  """Returns the factors kernels and simulator of each PyTorch simulator.
-
-  In its fastest mode; the third is the simulator in an older measurement.
-  """
-  def of(measurement):
-    found = peers_report.parts(_measured(measurement)['runs'])  # fastest first
-    modes = [[mode for mode in found if mode in _PEERS[name]
-              and mode != 'PFLlib'] for name in _PEERS]
-    return zip(*(found[first] for first, *_ in filter(None, modes)))
-
-  kernels, simulators = of(name)
-  return kernels, simulators, [*of(older)][1]
+def _parts(measurement):
+  """Returns (kernels, simulator) of each PyTorch simulator's fastest mode."""
+  found = peers_report.parts(_measured(measurement)['runs'])
+  return [next(found[mode] for mode in found if mode in modes)  # sorted
+          for modes in ({*modes} - {'PFLlib'} for modes in _PEERS.values())
+          if modes & found.keys()]
 
 
 def peers_check() -> str:

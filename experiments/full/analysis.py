@@ -129,15 +129,15 @@ def unusually_narrow(blocks: Sequence[Block]) -> str:
   before it. The text also says whether that of the mean of the last 10 rounds
   is narrower than those of most means of 10 rounds.
   """
-  return _extreme(blocks, 1, 'smallest')
+  return _extreme(blocks, 1, 'smallest', 'narrow')
 
 
 def unusually_wide(blocks: Sequence[Block]) -> str:
   """Returns how large the spread of the last round is, '' if it is usual."""
-  return _extreme(blocks, -1, 'largest')
+  return _extreme(blocks, -1, 'largest', 'wide')
 
 
-def _extreme(blocks, sign, word):
+def _extreme(blocks, sign, word, size):
   d_ST = np.stack([block.new - block.baseline for block in blocks])
   rank = _rank_of_spread(d_ST, sign)
   if rank is None:
@@ -147,8 +147,9 @@ def _extreme(blocks, sign, word):
       d_T, np.full(stats.LAST, 1 / stats.LAST), 'valid') for d_T in d_ST])
   return (f'the spread of the last round is the {_ORDINALS[rank]}{word} of '
           f'rounds {rounds - SPREAD_ROUNDS + 1} to {rounds}'
-          + f'. The interval of the mean of the last {stats.LAST} rounds is, '
-          'too' * (_rank_of_spread(mean_ST, sign) is not None))
+          + (f'. The interval of the mean of the last {stats.LAST} rounds is '
+             f'also unusually {size}') * (
+                 _rank_of_spread(mean_ST, sign) is not None))
 
 
 def _rank_of_spread(value_ST, sign):

@@ -157,8 +157,8 @@ def moon_short() -> str:
       f'{len(solo_runs)} runs on this split have a standard deviation of '
       f'{np.std(solo_runs, ddof=1):.1f}.\n  [Initial weights]'
       '(#why-our-fedavg-is-above-the-published-one-is-not-known) may be '
-      'another for FedAvg; with them ours is lower, so they are no reason why '
-      'SOLO is below.',
+      'another for FedAvg: with those of the released program ours is lower. '
+      'They cannot explain why our SOLO is below the published one.',
       tuned.moon(),
       '- **The Flower reproduction reports 10%** at the learning rate of the '
       'paper. Do batches that are sorted by class and never shuffled\n  '
@@ -424,22 +424,23 @@ def torch_level() -> str:
     run, = kept.runs(SAME_START.name).values()
     runs['moon_jax'] = 100 * np.array(run.values('test_accuracy'))
   means = {name: stats.mean_of_last(x) for name, x in runs.items()}
-  named = ', '.join(f'{name} {mean:.1f}%' for name, mean in means.items())
-  ends = ', '.join(f'{name} {x[-1]:.1f}%' for name, x in runs.items())
+  named = ' and '.join(f'{x:.1f}% in {name}' for name, x in means.items())
+  ends = ' and '.join(f'{x[-1]:.1f}%' for x in runs.values())
   deviation = np.std(ours, ddof=1) * np.sqrt(1 + 1 / len(ours))
   low, high = scipy.stats.t.interval(
       .95, len(ours) - 1, np.mean(ours), deviation)
   return (
-      f'From these weights: mean of the last {stats.LAST} rounds {named}; '
-      f'after round {len(curve)} {ends} (one run each, described, not '
-      'tested).\nFrom the usual weights of moon_jax, '
-      f'{len(ours)} runs, that of seed 0 first: '
-      f'{", ".join(f"{x:.1f}" for x in ours)}%; after round {len(curve)} '
-      f'{stats.mean_and_std([last(b.baseline) for b in blocks], 1)}%. '
-      f'Published: {theirs.mean} ± {theirs.std}%.\n{_of_limit(means)}'
-      f'\nChance may be another reason: by the spread of the {len(ours)} runs '
-      'one more run from usual weights has a 95% interval of '
-      f'{low:.1f} to {high:.1f}%.')
+      'With the weights of the released program the mean of the last '
+      f'{stats.LAST} rounds is {named}; after round {len(curve)} the accuracy '
+      f'is {ends} '
+      f"(one run each, described, not tested).\nWith moon_jax's own weights "
+      f'{len(ours)} runs have a mean of the last {stats.LAST} rounds of '
+      f'{", ".join(f"{x:.1f}" for x in ours)}% (seed 0 first), and '
+      f'{stats.mean_and_std([last(b.baseline) for b in blocks], 1)}% after '
+      f'round {len(curve)}. Published: {theirs.mean} ± {theirs.std}%.\n'
+      f'{_of_limit(means)}\nChance may be another reason: the 95% prediction '
+      f"interval for one more run with moon_jax's own weights is {low:.1f} to "
+      f'{high:.1f}%.')
 
 
 def _of_limit(means):
@@ -452,13 +453,12 @@ def _of_limit(means):
   if 'moon_jax' not in means:
     return f'{begin}. The registered run of moon_jax has not ended.'
   if means['moon_jax'] < _LOW:
-    return (f'{begin}, and so is the run of moon_jax that was registered '
-            'then. So the initial weights may be a reason for a low level.')
-  return (f'{begin}; the run of moon_jax that was registered then is not. So '
-          'the initial weights alone do not explain the level of the run in '
-          'PyTorch. The order of examples, the draws of the augmentation, the '
-          'arithmetic of PyTorch, or a difference that we have overlooked are '
-          'left.')
+    return (f'Both runs are below {_LOW}%, the registered limit. The initial '
+            'weights may be one reason for their low accuracy.')
+  return (f'{begin}; the run of moon_jax is not. So the initial weights '
+          'alone do not explain the level of the run in PyTorch. The order of '
+          'examples, the draws of the augmentation, the arithmetic of PyTorch, '
+          'or a difference that we have overlooked are left.')
 
 
 def moon_others() -> str:

@@ -363,16 +363,17 @@ def summary() -> str:
                           f'{baseline.search.title}.** ',
                           'experiments/results/README.md')
         lines.append(
-            '  The others have, with the new seeds (in parentheses: how many '
-            f'of nine trials reached {_LEARNED:g}%), ' + ', '.join(
+            '  Accuracies of the other methods with the new seeds (in '
+            f'parentheses: how many of nine trials reached {_LEARNED:g}%): '
+            + ', '.join(
                 f'{result.search.title} {mean:.1f}% ({result.num_learned})'
-                for mean, result in means) + '. This does not show that they '
-            f'are better than {baseline.search.title}.')
+                for mean, result in means) + '. They do not show that these '
+            f'methods are better than {baseline.search.title}.')
         continue
       names = {key: ', '.join(
           x.result.search.title + (
-              f' ({x.result.failed} of {len(SEEDS)} runs failed and counts as '
-              f'{CHANCE:g}%)') * bool(x.result.failed)
+              f' ({x.result.failed} of {len(SEEDS)} runs failed; failed runs '
+              f'count as {CHANCE:g}%)') * bool(x.result.failed)
           for x in tested if (x.verdict, x.by_interval) == of)
                for key, of in (
                    ('higher', ('higher', '')), ('lower', ('lower', '')),

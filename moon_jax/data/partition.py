@@ -263,7 +263,7 @@ def natural(client_of_example: FromRun[np.ndarray | None],
   chosen = np.sort(random.choice(len(sizes), num_clients, replace=False))
   ids = client_of_example[order[starts[chosen]]]
   require(not names or max(ids) < len(names), 'names', 'must have a name for '
-          f'each client of the data set, the last one {max(ids)}',
+          f'each of the clients 0 to {max(ids)} of the data set',
           f'{len(names or ())} names', 'Add the others')
   return Clients(clients_lib.gather(order, starts[chosen], sizes[chosen]),
                  sizes[chosen], names and [names[i] for i in ids])

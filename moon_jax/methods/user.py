@@ -96,7 +96,7 @@ def check(algorithm: Algorithm, model: Model, example: jax.Array, labels: Any,
     else:
       traced(model)
   except Exception as error:
-    if 'None' not in str(error):
+    if 'None' not in str(error):  # no missing output was used
       raise
     try:
       traced(user_model.watched(model))
@@ -153,7 +153,7 @@ def reads_mask(algorithm: Algorithm, model: Model, example: jax.Array,
   def gradient(mask_B):
     batch = Batch(example, jnp.asarray(labels), mask_B)
     return _first_gradient(algorithm, model, batch, num_classes, hparams,
-                           jax.random.key(0), lambda *fields: Batch(*fields))
+                           jax.random.key(0), Batch)
 
   try:
     jaxpr = jax.make_jaxpr(gradient)(jnp.ones(1)).jaxpr
@@ -166,17 +166,15 @@ def reads_mask(algorithm: Algorithm, model: Model, example: jax.Array,
   return id(jaxpr.invars[0]) in needed
 
 
-def _first_gradient(algorithm, model, batch, num_classes, hparams, key,
-                    made):
-  """Returns the gradient of a first step; `made` makes the batch of the loss.
-  """
+def _first_gradient(algorithm, model, batch, num_classes, hparams, key, kind):
+  """Returns the gradient of a first step; its batch is of the class `kind`."""
   view = base.first_view(
       algorithm, model.init(key, batch.inputs), num_classes, hparams)
   model = model.with_key(key)
   started = algorithm.start(base.with_examples(
       algorithm, view, model, base.Examples(
           lambda s: batch._replace(mixed=None), jnp.int32(1))))
-  batch = made(*batch._replace(
+  batch = kind(*batch._replace(
       frozen=algorithm.frozen(model, batch, view), key=key))
   return algorithm.gradient(
       lambda params, batch: algorithm.loss(

@@ -22,6 +22,7 @@ import contextlib
 import contextvars
 import itertools
 import math
+from numbers import Real
 import re
 from typing import NamedTuple
 
@@ -95,8 +96,8 @@ def lora(model: Model, rank: int = 4, where: Where = '', *,
 
   Raises:
     UserError: if no dense layer or no parameter of `train` matches, alpha or
-      the rank is out of range, or
-      parameters of `nn.scan` are stacked along another axis than the first.
+      the rank is out of range, or parameters of `nn.scan` are stacked along
+      another axis than the first.
 
   Examples:
     >>> model = moon_jax.lora(
@@ -107,9 +108,9 @@ def lora(model: Model, rank: int = 4, where: Where = '', *,
   """
   require(isinstance(rank, int) and rank >= 1, 'rank', 'must be an integer of '
           'at least 1', repr(rank), 'rank=4 is usual')
-  require(alpha is None or isinstance(alpha, int | float)
-          and 0 < alpha < math.inf, 'alpha', 'must be a finite number above 0, '
-          'or None', repr(alpha), f'None is {rank}, the rank')
+  require(alpha is None or isinstance(alpha, Real) and 0 < alpha < math.inf,
+          'alpha', 'must be a finite number above 0, or None', repr(alpha),
+          f'None is {rank}, the rank')
   return _partial(
       model, _matcher(train) if train is not None else None, variables, seed,
       _matcher(where), rank, 1. if alpha is None else alpha / rank, freeze_a)

@@ -530,8 +530,7 @@ def _check_functions(federation):
   require(callable(rate) or isinstance(rate, Real) or (
       not isinstance(rate, str) and getattr(rate, 'ndim', None) == 0),
           'learning_rate', 'must be a number, or a function of the round',
-          repr(rate), 'Remove the quotes' if isinstance(rate, str)
-          else 'learning_rate=0.01 is a number')
+          repr(rate), 'learning_rate=0.01 is a number')
   _check_is(Mapping, 'metrics', federation.metrics, 'a mapping from names to '
             'functions of logits and labels, such as {"f1": moon_jax.'
             'simulation.metric_functions.f1}', '{} has none')

@@ -102,7 +102,7 @@ def test_a_last_round_that_is_unusually_narrow_comes_second():
   narrow = analysis.unusually_narrow
   assert narrow(of(.1)) == (  # so is the spread of means of 10 rounds
       'the spread of the last round is the smallest of rounds 51 to 100. The '
-      'interval of the mean of the last 10 rounds is, too')
+      'interval of the mean of the last 10 rounds is also unusually narrow')
   # 10 means of 10 rounds have a smaller spread than the last one.
   assert narrow(of(.1, narrower=1)).endswith(
       'is the second smallest of rounds 51 to 100')

@@ -14,8 +14,8 @@ from moon_jax.results import stats
     (67.5, 60., 'The run in PyTorch is not below 67.5%'),
     (67.4, None, 'is below 67.5%, the registered limit. The registered run of '
      'moon_jax has not ended.'),
-    (67.4, 67.4, 'and so is the run of moon_jax that was registered'),
-    (67.4, 67.5, 'the run of moon_jax that was registered then is not')])
+    (67.4, 67.4, 'Both runs are below 67.5%, the registered limit'),
+    (67.4, 67.5, 'the run of moon_jax is not')])
 def test_the_registered_limit_decides(
     level, again, words, tmp_path, monkeypatch):
   """By the mean of the last 10 rounds, not by the last one."""
@@ -33,8 +33,8 @@ def test_the_registered_limit_decides(
   pd.DataFrame({'round': np.arange(1, 101), 'test_accuracy': (
       accuracies / 100)}).to_csv(findings.TORCH, index=False)
   text = findings.torch_level()
-  assert f'10 rounds PyTorch {level:.1f}%' in text
-  assert f'after round 100 PyTorch {level - 2:.1f}%' in text
+  assert f'10 rounds is {level:.1f}% in PyTorch' in text
+  assert f'after round 100 the accuracy is {level - 2:.1f}%' in text
   assert words in text and 'Published: 66.3 ± 0.5%' in text
   assert 'FedAvg in PyTorch' not in findings.moon_left()
 

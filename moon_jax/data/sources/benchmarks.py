@@ -194,8 +194,8 @@ def adult(data_dir: FromRun[str] = '', client: str = '') -> Dataset:
 
   Args:
     client: column that has the client of each row, such as education,
-      occupation or native-country, for partition=natural. Rows without one
-      are of the client "missing".
+      occupation or native-country, for partition=natural. Rows without a
+      value belong to a client named "missing".
   """
   check = arrays.Check(setting('dataset', 'adult'))
   both = [tables.read(check, path, ',', _ADULT)._replace(part=part)
