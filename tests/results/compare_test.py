@@ -336,6 +336,19 @@ def test_accuracies_are_compared_if_any_run_has_them(runs, run):
   assert err.count('left out') == 1 and 'fedavg0 has no test_accuracy' in err
 
 
+def test_a_metric_is_compared_without_an_evaluation(runs, run):
+  """Of runs with --eval_every above their rounds so far."""
+  for path in runs.iterdir():
+    lines = map(json.loads, (path / 'metrics.jsonl').read_text().splitlines())
+    (path / 'metrics.jsonl').write_text(''.join(json.dumps({
+        name: value for name, value in line.items()
+        if not name.startswith('test_')}) + '\n' for line in lines))
+  status, out, err = run(runs, '--metric=drift')
+  assert (status, err) == (0, '') and '4 runs of digits' in out
+  status, out, err = run(runs)
+  assert status == 2 and 'a run with an evaluation' in err
+
+
 def test_data_sets_are_not_compared(runs, run):
   made_runs.write(runs / 'other', dataset='breast_cancer', model='mlp')
   _, out, _ = run(runs)
